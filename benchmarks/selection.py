@@ -78,12 +78,12 @@ def select(name: str, seed: int) -> tuple[ChosenNumber, int, int, int, float]:
     seen: list[ChosenNumber] = []
     sizes: dict[int, int] = {}
 
-    def watched(learn: Any, folds: Any, **how: Any) -> ChosenNumber:
+    def watched(learn: Any, folds: Any, n_rows: float | None = None, **how: Any) -> ChosenNumber:
         def noting(k: int, kept: Any) -> Any:
             scores, sizes[k] = learn(k, kept)
             return scores, sizes[k]
 
-        seen.append(choose_number(noting, folds, **how))
+        seen.append(choose_number(noting, folds, n_rows, **how))
         return seen[0]
 
     engine_spec.choose_number = watched  # type: ignore[attr-defined]

@@ -443,3 +443,43 @@ def test_an_index_among_the_columns_is_named_and_warned_of(clusters, capsys):
     shown, said = learn(capsys, "mixture", clusters[0], "-k", 3, "--standardize", "yes")
     assert "Columns were standardised" in shown
     assert said == "learning"
+
+
+@pytest.mark.parametrize("model", [each for each in MODELS if each.data != "graph"], ids=lambda each: each.command)
+def test_a_column_holds_the_weights_of_rows(model, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    states = np.repeat(rng.integers(2, size=60), 5)
+    rows = rng.standard_normal((300, 3)) * [1, 2, 1] + 6 * states[:, None]
+    if model.data == "answers":
+        rows = (rng.random((300, 6)) < np.where(states, 0.9, 0.1)[:, None]).astype(float)
+    weights = np.repeat(rng.integers(0, 3, 30), 10)  # the same within a sequence
+    names = [f"x{place}" for place in range(rows.shape[1])]
+    cells = [[f"{value:.9g}" for value in row] for row in rows]
+    lines = [
+        ["run", *names, "count"],
+        *([i // 10, *row, w] for i, (row, w) in enumerate(zip(cells, weights, strict=True))),
+    ]
+    path, out = tmp_path / "rows.csv", tmp_path / "model.npz"
+    path.write_text("\n".join(",".join(map(str, line)) for line in lines))
+    sequences = ["--sequence", "run"] if model.data == "sequences" else ["--drop", "run"]
+    shown, _ = learn(capsys, model.command, path, "-k", 2, "--weight", "count", *sequences, "--seed", 0, "--out", out)
+    assert "count" not in shown.split("Columns used:")[-1].split(".")[0]
+    found = model.load_estimator().load(out)
+    given = np.array([[float(cell) for cell in row] for row in cells])
+    fresh = model.load_estimator()(**found.get_params())
+    side = {"lengths": np.full(30, 10)} if model.data == "sequences" else {}
+    fresh.fit(given.astype(int).astype(str) if model.data == "answers" else given, sample_weight=weights, **side)
+    expected = fresh._learnt.fit.params.to_arrays("")
+    for key, value in found._learnt.fit.params.to_arrays("").items():
+        np.testing.assert_array_equal(value, expected[key])
+
+
+def test_bad_and_private_weights_are_refused(clusters, capsys):
+    path, _ = clusters
+    _, shown = learn(capsys, "mixture", path, "-k", 3, "--weight", "weight", code=1)
+    assert "must have one column 'weight'" in shown
+    _, shown = learn(capsys, "mixture", path, "-k", 3, "--drop", "id", "--weight", "width", code=1)
+    assert "finite and not negative" in shown
+    private = ("--epsilon", 1, "--delta", 1e-6, "--norm-bound", 50)
+    _, shown = learn(capsys, "mixture", path, "-k", 3, "--weight", "id", *private, "--yes", code=2)
+    assert "--weight is not for private rows" in shown

@@ -15,7 +15,9 @@ from odeco.cli.options import check_selection, load_names, load_tensor
 from odeco.cli.output import Outputs, columns_called, deliver_result, note
 from odeco.display.progress import progress_bar
 from odeco.io.coerce import as_source
+from odeco.io.source import BatchSource
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_MOMENT, MOMENTS
+from odeco.online.weights import WeightedSource
 
 
 @click.command("decompose")
@@ -113,6 +115,7 @@ def decompose(
     help="With --order 4, cumulant: components of independent sources, also more than columns, in Gaussian noise.",
 )
 @_options.columns
+@_options.weight
 @_options.seed
 @click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Save the state of the run in this file.")
 @click.option("--checkpoint-seconds", type=float, default=30.0, help="Seconds between checkpoints.")
@@ -120,7 +123,13 @@ def decompose(
 @_options.scheduler
 @_options.outputs
 def stream(
-    files: tuple[Path, ...], seed: int, resume: bool, scheduler: str | None, outputs: Outputs, **settings: Any
+    files: tuple[Path, ...],
+    seed: int,
+    resume: bool,
+    scheduler: str | None,
+    outputs: Outputs,
+    weight: str | None,
+    **settings: Any,
 ) -> None:
     r"""Decompose the moment E[x ⊗ x ⊗ x] of the rows x in FILEs, read block by block and never held as a whole.
 
@@ -134,6 +143,7 @@ def stream(
       odeco stream rows.npy -k auto
       odeco stream day1.parquet day2.parquet -k 10 --checkpoint run.ckpt
       odeco stream people.csv -k 3 --drop id,name
+      odeco stream survey.csv -k 3 --weight households
       odeco stream rows.npy -k 5 --method power --batch-size 10000
       odeco stream rows.npy -k auto --order 4 --moment cumulant
       odeco stream '/shared/day-*.npy' -k 5 --scheduler tcp://host:8786
@@ -151,7 +161,12 @@ def stream(
         note(f"no checkpoint {checkpoint}: beginning at the first row")
     data: Any = str(files[0]) if len(files) == 1 else [str(path) for path in files]
     check_selection(settings["columns"], settings["drop"])
-    source = as_source(data, columns=settings["columns"], drop=settings["drop"])
+    selection = {name: settings[name] for name in ("columns", "drop")}
+    source: BatchSource = (
+        as_source(data, **selection)
+        if weight is None
+        else WeightedSource.of(data, weight, settings["order"], **selection)
+    )
     labels = load_names(outputs.names, source.n_features, getattr(source, "columns", None))
     n_rows = 0
     with (
@@ -172,7 +187,8 @@ def stream(
 
         try:
             settings["keep_checkpoint"] = checkpoint is not None
-            result = odeco.decompose_stream(data, rng=seed, callback=show, client=client, **settings)
+            settings |= {"sample_weight": weight, "client": client}
+            result = odeco.decompose_stream(data, rng=seed, callback=show, **settings)
         except KeyboardInterrupt:
             raise _interrupted(interrupts, _read_so_far(n_rows, source.n_rows), checkpoint) from None
     title = f"Components of {files[0].name}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")

@@ -90,12 +90,30 @@ def _columns_used(names: Sequence[str] | None) -> str:
     return f"Columns used: {listed}{more}. Leave one out with --drop."
 
 
-def _read_rows(file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None) -> Data:
+def _read_weights(
+    file: Path, weight: str | None, columns: list[str] | None, drop: list[str] | None, *, private: bool
+) -> tuple[FloatArray | None, list[str] | None, list[str] | None]:
+    """Return the weights of rows, and the columns to read and to leave out without that of the weights."""
+    if weight is None:
+        return None, columns, drop
+    if private:
+        raise click.UsageError("--weight is not for private rows: one of them could decide the result. Leave it out.")
+    weights = read_rows(file, [weight], None)[0][:, 0]
+    if columns is not None:
+        return weights, [name for name in columns if name != weight], drop
+    return weights, None, [*dict.fromkeys([*(drop or []), weight])]
+
+
+def _read_rows(
+    file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None, weight: str | None
+) -> Data:
     if private and (columns is not None or drop is not None):
         raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
+    weights, columns, drop = _read_weights(file, weight, columns, drop, private=private)
     rows, names = read_private_rows(file) if private else read_rows(file, columns, drop)
     public = {"n_rows": rows.shape[0], "n_features": rows.shape[1]}
-    return Data(rows, names, public=public, remark="" if private else _columns_used(names))
+    fit = {} if weights is None else {"sample_weight": weights}
+    return Data(rows, names, fit=fit, public=public, remark="" if private else _columns_used(names))
 
 
 def _read_sequences(
@@ -107,9 +125,11 @@ def _read_sequences(
     time: str | None,
     columns: list[str] | None,
     drop: list[str] | None,
+    weight: str | None,
     symbols: str | None,
     length: int,
 ) -> Data:
+    weights, columns, drop = _read_weights(file, weight, columns, drop, private=private)
     if private and symbols is not None:
         others = [each for each in (time, columns, drop) if each is not None]
         if symbol is None or sequence is None or others:
@@ -145,10 +165,11 @@ def _read_sequences(
         sorted_by = "the table" if time is None else time
         remarks.append(f"{len(order.lengths):,} sequences of {sequence}, each in the order of {sorted_by}.")
     lengths = {"lengths": order.lengths}
+    weighted = {} if weights is None else {"sample_weight": weights[order.permutation]}
     return Data(
         rows[order.permutation],
         names,
-        fit=lengths | fit,
+        fit=lengths | fit | weighted,
         predict=lengths,
         parameters={"emissions": emissions},
         restore=order.restore,
@@ -178,11 +199,18 @@ def _read_private_sequences(file: Path, symbol: str, sequence: str, symbols: lis
 
 
 def _read_answers(
-    file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None, answers: str | None
+    file: Path,
+    *,
+    private: bool,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    weight: str | None,
+    answers: str | None,
 ) -> Data:
     _options.check_selection(columns, drop)
+    weights, columns, drop = _read_weights(file, weight, columns, drop, private=private)
     table = read_text_table(file, private=private).select(Selection.of(columns, drop), file)
-    fit, public = {}, {}
+    fit, public = dict[str, Any]() if weights is None else {"sample_weight": weights}, {}
     if private and answers is not None:
         named = answers_named(answers, table.columns)
         table, fit = table.select(Selection(tuple(named)), file), {"categories": list(named.values())}
@@ -198,7 +226,7 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
 
 #: By the names that `odeco.cli.models` has for them.
 INPUTS = {
-    "rows": Input(_read_rows, _options.group(_options.columns, row_ids.options)),
+    "rows": Input(_read_rows, _options.group(_options.columns, _options.weight, row_ids.options)),
     "sequences": Input(
         _read_sequences,
         _options.group(
@@ -214,6 +242,7 @@ INPUTS = {
                 help="The column of times, numbers or ISO 8601; by default rows are in the order of the table.",
             ),
             _options.columns,
+            _options.weight,
             row_ids.options,
             click.option(
                 "--symbols",
@@ -234,6 +263,7 @@ INPUTS = {
         _read_answers,
         _options.group(
             _options.columns,
+            _options.weight,
             row_ids.options,
             click.option(
                 "--answers",

@@ -205,6 +205,10 @@ columns = group(
     click.option("--drop", metavar="A,B", callback=listed, help="The columns of a table to leave out, such as an id."),
 )
 
+weight = click.option(
+    "--weight", metavar="COLUMN", help="The column that says how often each row counts; it is not one of the columns."
+)
+
 text_column = click.option(
     "--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text."
 )

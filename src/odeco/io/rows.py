@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from odeco._util.scale import largest
-from odeco._util.types import as_numpy
+from odeco._util.types import FloatArray, as_numpy
 from odeco.errors import BadRowError
 from odeco.io.errors import source_error
 
@@ -210,3 +210,45 @@ def bad_row_error(rows: Any) -> BadRowError:
 def row_of(place: int, pointers: NDArray[Any]) -> int:
     """Return the row of a CSR array that the stored number at `place` belongs to."""
     return int(np.searchsorted(pointers, place, side="right")) - 1
+
+
+def as_weights(weights: Any, n_rows: int, record: str = "row") -> FloatArray:
+    """Return the weight of each row as a number of at least 0, of which one is positive."""
+    numbers = as_batch_weights(weights, n_rows, record)
+    if not numbers.any():
+        raise ValueError(
+            f"`sample_weight` must have at least one weight above zero. All {n_rows:,} are zero. Pass a positive "
+            f"weight for every {record} that counts."
+        )
+    return numbers
+
+
+def as_batch_weights(weights: Any, n_rows: int, record: str = "row") -> FloatArray:
+    """Return the weight of each row of a batch, which may all be zero."""
+    given = np.asarray(weights)
+    if given.shape != (n_rows,) or given.dtype.kind not in "iufb":
+        raise ValueError(
+            f"`sample_weight` must be one number for each {record}, of which there are {n_rows:,}. Got shape "
+            f"{given.shape} of {given.dtype}. Pass an array of {n_rows:,} numbers, or None."
+        )
+    with np.errstate(over="ignore"):
+        numbers = np.array(given, dtype=np.float64)
+        usable, total = np.isfinite(numbers) & (numbers >= 0), float(numbers.sum())
+    if not usable.all():
+        place = int(np.argmin(usable))
+        raise ValueError(
+            f"`sample_weight` must be finite and not negative: a {record} of weight 2 counts twice. Got "
+            f"{numbers[place]:g} for {record} {place:,}. Set it to 0 to leave that {record} out."
+        )
+    if total == np.inf:
+        raise ValueError("The sum of `sample_weight` must be finite. It is not. Divide all weights by a constant.")
+    return numbers
+
+
+def check_no_weights(weights: Any, record: str) -> None:
+    """Raise if the records of a private run have weights."""
+    if weights is not None:
+        raise ValueError(
+            f"`sample_weight` is for runs without privacy: a weight has no bound, so one {record} could decide the "
+            "result, and noise for such a bound would hide it. Got weights. Leave them out."
+        )

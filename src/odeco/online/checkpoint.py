@@ -21,8 +21,9 @@ from odeco.online.one_pass import OnePassSolver
 from odeco.online.private import Notes
 from odeco.online.run import Run, SavedRun, Unit
 from odeco.online.settings import Settings
-from odeco.online.sums import RowSum
+from odeco.online.sums import RowSum, SavedSum
 from odeco.online.thinning import ALL_ROWS
+from odeco.online.weights import check_can_be_weighted, check_weight_sum
 from odeco.power.power_method import PowerSolver
 from odeco.power.tracking import Tracker
 from odeco.privacy.ledger_file import Account
@@ -59,6 +60,8 @@ class RunFile:
         Where the ledger of a private run is.
     run : SavedRun or None
         The state of the run; None before the first rows.
+    weights : SavedSum or None
+        The sums of the weights of rows that are pushed, if they have weights.
     digest : str or None
         The checksum of the rows read in the current pass, if `source` does not identify the data.
     names : tuple of str or None
@@ -72,6 +75,7 @@ class RunFile:
     source: str | None = None
     account: dict[str, Any] | None = None
     run: SavedRun | None = None
+    weights: SavedSum | None = None
     digest: str | None = None
     names: tuple[str, ...] | None = None
     path: Path | None = None
@@ -80,6 +84,7 @@ class RunFile:
         """Write the file, atomically and without pickle; only its owner may read it."""
         header = {name: getattr(self, name) for name in ("seed", "source", "account", "digest", "names")}
         arrays = {} if self.run is None else self.run.to_arrays("run")
+        arrays |= {} if self.weights is None else self.weights.to_arrays("weights")
         save_arrays(path, KIND, {**header, "settings": asdict(self.settings)}, arrays)
 
     @classmethod
@@ -89,12 +94,15 @@ class RunFile:
         with faults_of(path, _REMEDY):
             _HEADER(header, "", {})
             settings, names = Settings(**header.pop("settings")), header.pop("names")
-            run = None
+            run = weights = None
             if arrays:
                 notes = Unit if settings.guarantee is None else Notes
                 run = SavedRun.from_arrays(arrays, "run", parts={"notes": notes})
-                check_names(arrays, {"run": run})
-            file = cls(settings, **header, run=run, names=None if names is None else tuple(names), path=Path(path))
+                if SavedSum.is_in(arrays, "weights"):
+                    weights = SavedSum.from_arrays(arrays, "weights")
+                check_names(arrays, {"run": run, "weights": weights})
+            columns = None if names is None else tuple(names)
+            file = cls(settings, **header, run=run, weights=weights, names=columns, path=Path(path))
             file._check()
         return file
 
@@ -115,6 +123,12 @@ class RunFile:
             require(self.names is None or len(self.names) == run.dimension, "every column must have one name, or none")
             _check_solver(settings, run)
             _check_sum(settings, run)
+            if self.weights is not None:
+                check_can_be_weighted(settings, run.dimension)
+                require(not private, "rows of a private run have no weights")
+                n_rows = run.n_closed + run.sum.n_rows
+                require(self.weights.n_rows == n_rows, "its weights must be those of its rows")
+                check_weight_sum(self.weights)
 
 
 def _check_solver(settings: Settings, run: SavedRun) -> None:

@@ -16,7 +16,7 @@ from odeco._util.types import FloatArray, RngLike
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.display.progress import following
 from odeco.errors import BadRowError, FileFormatError, NothingFoundError, RankError, StreamEndedError
-from odeco.io.rows import as_rows, bad_row_error, check_private_rows, row_slice
+from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_weights, check_private_rows, row_slice
 from odeco.io.source import is_on_cluster, names_of
 from odeco.online.batches import Progress
 from odeco.online.checkpoint import RunFile
@@ -24,6 +24,7 @@ from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run, Snapshot
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
+from odeco.online.weights import WeightSum, check_can_be_weighted, times_roots
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
@@ -151,28 +152,43 @@ class OnlineDecomposer:
         self._run: Run | None = None
         self._squares = ColumnSquares()
         self._names: tuple[str, ...] | None = None
+        self._weights: WeightSum | None = None
         self._one_at_a_time = threading.RLock()
 
-    def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
+    def partial_fit(self, rows: Any, y: None = None, sample_weight: Any = None) -> Self:  # noqa: ARG002 - as scikit-learn
         """Learn from rows, dense or CSR, any number of them; those of a Dask array or dataframe stay on their cluster.
 
         If a row is not finite, or if an error or an interrupt ends the call early, nothing is changed. In a private run
         rows that are not finite count as zeros; a release cannot be undone, so such a run then stands at row `n_rows`:
         where it was before the call, or after the last batch that was paid for.
+
+        Parameters
+        ----------
+        rows : array, CSR array or table
+            The rows.
+        y : None
+            Ignored.
+        sample_weight : array of float, optional
+            How often each row counts, by default once; see `decompose_stream`. Batches with and without weights may
+            follow each other. Private runs, cumulants, `forgetting` and rows on a cluster have none.
         """
         with self._one_at_a_time:
             run = self._run
             checked = self._checked(rows, None if run is None else run.total.block.shape[0])
+            weights = self._checked_weights(sample_weight, checked)
+            if weights is not None:
+                checked = times_roots(checked, weights, self._settings.order)
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             names = self._checked_names(rows)
             snapshot, n_charges = run.snapshot(), self._n_charges
+            total = self._weights_after(weights, int(checked.shape[0]), run.n_rows)
             try:
                 self._run = run
                 self._look_at(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
                     self._push(run, checked, report)
-                self._names = names
+                self._names, self._weights = names, total
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
@@ -220,7 +236,7 @@ class OnlineDecomposer:
         if run is None or not run.n_rows:
             return None
         try:
-            found = run.result()
+            found = self._result_of(run)
         except (RankError, StreamEndedError):
             return None
         return found.with_names(self._names) if len(found.weights) else None
@@ -281,7 +297,7 @@ class OnlineDecomposer:
         result = None
         if run is not None and run.n_rows:
             try:
-                result = run.result().with_names(self._names)
+                result = self._result_of(run).with_names(self._names)
             except StreamEndedError:
                 result = None
         if result is None or not len(result.weights):
@@ -320,7 +336,9 @@ class OnlineDecomposer:
                 run.total.let_go_of_rows()
             saved = None if run is None else run.saved(keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
-            RunFile(self._settings, self._seed, account=account, run=saved, names=self._names).save(path)
+            weights = None if self._weights is None else self._weights.sum.saved
+            file = RunFile(self._settings, self._seed, account=account, run=saved, weights=weights, names=self._names)
+            file.save(path)
 
     @classmethod
     def load(
@@ -342,6 +360,9 @@ class OnlineDecomposer:
         online = cls.__new__(cls)
         online._begin(file.settings, file.seed, account, callback, progress)
         online._run, online._names = file.resume(account), file.names
+        if file.weights is not None:
+            online._weights = WeightSum()
+            online._weights.sum.restore(file.weights)
         if account is not None:
             online._skip_what_is_spent(path)
         return online
@@ -353,6 +374,12 @@ class OnlineDecomposer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _one_at_a_time=threading.RLock())
+
+    def _result_of(self, run: Run) -> StreamDecomposition | PrivateStreamDecomposition:
+        found = run.result()
+        if self._weights is None or not isinstance(found, StreamDecomposition):
+            return found
+        return self._weights.normalize(found)
 
     @property
     def _n_charges(self) -> int:
@@ -389,6 +416,23 @@ class OnlineDecomposer:
         if self._account is not None:
             check_private_rows(rows)
         return as_rows(rows, n_features)
+
+    def _checked_weights(self, sample_weight: Any, rows: Any) -> FloatArray | None:
+        if sample_weight is None:
+            return None
+        if self._account is not None:
+            check_no_weights(sample_weight, "row")
+        check_can_be_weighted(self._settings, int(rows.shape[1]))
+        if is_on_cluster(rows):
+            raise ValueError("Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or pass an array.")
+        return as_batch_weights(sample_weight, int(rows.shape[0]))
+
+    def _weights_after(self, weights: FloatArray | None, n_new: int, n_before: int) -> WeightSum | None:
+        """Return the sums of weights with those of new rows; None if no row has had a weight."""
+        if weights is None and self._weights is None:
+            return None
+        before = WeightSum.of_ones(n_before) if self._weights is None else self._weights
+        return before.after(np.ones(n_new) if weights is None else weights)
 
     def _push(self, run: Run, rows: Any, report: Callable[[Progress], object] | None) -> None:
         """Push rows, and call back after every batch that they close."""

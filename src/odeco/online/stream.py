@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
-from odeco._util.arguments import as_seed, check_choice, check_count, check_number
+from odeco._util.arguments import as_seed, check_choice, check_count, check_number, check_order
 from odeco._util.types import RngLike
 from odeco.decompose.result import StreamDecomposition
 from odeco.display.progress import following
@@ -18,7 +18,7 @@ from odeco.errors import ClusterError, FileFormatError, SourceError
 from odeco.io.coerce import as_source
 from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
-from odeco.io.source import Source, is_on_cluster
+from odeco.io.source import BatchSource, Source, is_on_cluster
 from odeco.online.batches import Progress
 from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
@@ -26,6 +26,7 @@ from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
 from odeco.online.tree import rows_per_chunk, rows_per_unit
+from odeco.online.weights import WeightedSource, WeightSum, check_can_be_weighted
 
 
 def decompose_stream(
@@ -42,6 +43,7 @@ def decompose_stream(
     moment: Moment = DEFAULT_MOMENT,
     columns: Sequence[str] | str | None = None,
     drop: Sequence[str] | str | None = None,
+    sample_weight: Any = None,
     rng: RngLike = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
@@ -90,6 +92,10 @@ def decompose_stream(
     columns, drop : sequence of str, optional
         The names of the columns to read, in this order, or of those to leave out, such as an index; for CSV, Parquet
         and Arrow files and for tables.
+    sample_weight : array of float, or str, optional
+        How often each row counts, by default once: the moment is Σ w x⊗ᵖ / Σ w. An array with one number for each row,
+        or the name of the column of a table that has them, which is then not a column of the rows. Not for cumulants,
+        for ``"entries"`` at order 4, and on a cluster. Errors of weights are then upper bounds, see Notes.
     rng : None, int or numpy.random.Generator
         Draws the starts. With None, the seed of the checkpoint is used, if there is one.
     checkpoint : path, optional
@@ -128,6 +134,14 @@ def decompose_stream(
     DominantColumnWarning
         If one column dominates all others, such as an index that was left in.
 
+    Notes
+    -----
+    With `sample_weight` w, rows are multiplied by w^(1/p), which gives Σ w x⊗ᵖ / n, and the result is divided by the
+    mean weight. Rows are checked whatever their weight. The mean weight has an error of its own, which may depend on
+    that of the moment: `weight_errors` are the sum of both, which is an upper bound. With ``"entries"`` the components
+    are those of repeated rows, to rounding; with ``"core"``, the rows that are searched are others, and results agree
+    within their errors. Errors are those of independent rows; copies of rows would seem to be independent.
+
     References
     ----------
     Wang and Anandkumar, *Online and Differentially-Private Tensor Decomposition*, 2016, arXiv:1606.06237, Algorithm 2.
@@ -142,7 +156,16 @@ def decompose_stream(
     check_choice("method", method, METHODS)
     on_cluster = client is not None or is_on_cluster(data)
     selection = {"columns": columns, "drop": drop}
-    reader: Reader = ClusterReader(data, client, **selection) if on_cluster else LocalReader(data, **selection)
+    if on_cluster and sample_weight is not None:
+        raise ValueError(
+            "Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or multiply each by the p-th root of "
+            "its weight, and divide the weights of components by the mean weight."
+        )
+    reader: Reader = (
+        ClusterReader(data, client, **selection)
+        if on_cluster
+        else LocalReader(data, sample_weight=sample_weight, order=order, **selection)
+    )
     settings = Settings(
         n_components=n_components,
         method=method,
@@ -153,6 +176,8 @@ def decompose_stream(
         order=order,
         moment=moment,
     )
+    if sample_weight is not None:
+        check_can_be_weighted(settings, reader.n_features)
     settings = replace(settings, n_passes=_passes(reader, settings, n_passes))
     stops_when_found = method == "power"  # Algorithm 2 reads exactly k R batches
     fingerprint = "" if checkpoint is None else reader.fingerprint()
@@ -171,6 +196,8 @@ def decompose_stream(
     length = run.place.length
     if length is not None:  # in passes every row counts once
         result = replace(result, n_rows=length, n_passes=run.n_rows // length)
+    if reader.weighted is not None:
+        result = WeightSum.of(reader.weighted.weight_blocks(result.n_rows)).normalize(result)
     if reader.columns is not None:
         result = result.with_names(reader.columns)
     if not settings.takes_one_pass(reader.n_features):  # whose components do not depend on the units of columns
@@ -237,6 +264,8 @@ class Reader(Protocol):
         The squares of each column, in rows that this process has read.
     columns : sequence of str or None
         The names of the columns, if they have names.
+    weighted : WeightedSource or None
+        The source of the weights of rows, if they have any.
     """
 
     n_features: int
@@ -244,6 +273,7 @@ class Reader(Protocol):
     digest: str | None
     squares: ColumnSquares
     columns: Sequence[str] | None
+    weighted: WeightedSource | None
 
     def fingerprint(self) -> str:
         """Return a short string that very probably changes if the rows do."""
@@ -263,13 +293,16 @@ class LocalReader:
 
     digest: str | None = None
 
-    def __init__(self, data: Any, **selection: Any) -> None:
-        source = as_source(data, **selection)
+    def __init__(self, data: Any, *, sample_weight: Any = None, order: int = 3, **selection: Any) -> None:
+        self.weighted: WeightedSource | None = None
+        if sample_weight is not None:
+            self.weighted = WeightedSource.of(data, sample_weight, check_order(order), **selection)
+        source: BatchSource = as_source(data, **selection) if self.weighted is None else self.weighted
         if source.repeatable and not getattr(source, "sparse", False):
             # Dense blocks of the size of a chunk need no joining. Sparse blocks of so few rows would be slow.
             height = rows_per_chunk(source.n_features)
             # What has no fingerprint may be a query, which is not run twice to read it once.
-            if isinstance(source, Source) and source.identified:
+            if isinstance(source, Source) and source.identified and self.weighted is None:
                 source = as_source(data, batch_rows=height, **selection)
             else:
                 source = as_source(source, batch_rows=height)
@@ -301,6 +334,7 @@ class ClusterReader:
     """Rows on a cluster: its workers add them up, and the sums come back."""
 
     repeatable = True
+    weighted: WeightedSource | None = None
     digest: str | None = None
     _checksum: int | None = None  # of the rows of the last whole pass
 

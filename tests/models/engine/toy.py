@@ -11,6 +11,7 @@ from odeco.models.engine.description import ComponentRow, Description, HeatMap, 
 from odeco.models.engine.estimator import EMEstimator, fitted
 from odeco.models.engine.fit import Statistics
 from odeco.models.engine.spec import EMSpec
+from odeco.models.engine.weights import mean_of, split, weigh
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class PoissonSpec(EMSpec):
     first_block, next_block = 400, 100
 
     def starts(self, data, trial, context, k, rng, seed):
-        chosen, mean = [trial[rng.integers(len(trial), size=k)] for _ in range(8)], trial.mean(axis=0)
+        chosen, mean = [split(trial)[0][rng.integers(len(trial), size=k)] for _ in range(8)], mean_of(trial)
         return [("random rows", Rates(np.full(k, 1 / k), 0.7 * rows + 0.3 * mean + 1e-3)) for rows in chosen]
 
     def posterior(self, params, block, context):
@@ -39,9 +40,9 @@ class PoissonSpec(EMSpec):
         likelihoods = logsumexp(joint, axis=1)
         return np.exp(joint - likelihoods[:, None]), likelihoods - gammaln(block + 1).sum(axis=1)
 
-    def e_step(self, params, block, context):
-        shares, likelihoods = self.posterior(params, block, context)
-        return Counts(float(len(block)), float(likelihoods.sum()), shares.sum(axis=0), shares.T @ block)
+    def e_step(self, params, block, weights, context):
+        n, log_likelihood, shares = weigh(*self.posterior(params, block, context), weights)
+        return Counts(n, log_likelihood, shares.sum(axis=0), shares.T @ block)
 
     def m_step(self, statistics, params, context):
         weights = np.maximum(statistics.counts, 1e-9)

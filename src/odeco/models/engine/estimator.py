@@ -22,8 +22,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from odeco._util.arguments import check_saved_state
 from odeco._util.files import faults_of, load_arrays, save_arrays
@@ -32,6 +32,7 @@ from odeco._util.state import check_names
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.coerce import in_memory
+from odeco.io.rows import as_weights, check_no_weights
 from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit
@@ -51,6 +52,7 @@ from odeco.models.engine.parameters import (
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
+from odeco.models.engine.weights import count_rows, split, times, warn_of_few_rows, with_weights
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sums import PrivateSums
@@ -132,7 +134,7 @@ class Estimator(_Fitted):
         "With ``n_components='auto'``: the score on held-out rows of every number that was cross-validated.",
     )
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
         """Learn the model.
 
         Parameters
@@ -141,16 +143,27 @@ class Estimator(_Fitted):
             Rows.
         y : object
             Ignored.
+        sample_weight : array of float, optional
+            How often each row counts; by default once. A row of weight 0 is left out, whatever it holds.
         """
-        return self._fit(X)
+        return self._fit(X, sample_weight)
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's
         """Update the model with another batch, in one pass. At most one block of rows is stored.
 
         If anything ends the call early, an interrupt included, the model is as it was before. The settings of the first
         call hold for the whole stream. Several threads may call this: no row is lost.
+
+        Parameters
+        ----------
+        X : array, rows x features
+            The rows of the batch.
+        y : object
+            Ignored.
+        sample_weight : array of float, optional
+            How often each row counts; by default once. A row of weight 0 is left out, whatever it holds.
         """
-        return self._partial_fit(X)
+        return self._partial_fit(X, sample_weight)
 
     @property
     def n_samples_seen_(self) -> int:
@@ -254,7 +267,17 @@ class Estimator(_Fitted):
         """Return a data holder of private records, and the public context; no message may depend on a record."""
         raise NotImplementedError
 
-    def _fit(self, X: Any, **side: Any) -> Self:
+    def _weigh(self, X: Any, sample_weight: Any, side: dict[str, Any]) -> tuple[Any, FloatArray | None, dict[str, Any]]:
+        """Return the rows that count, the weight of each, and their further arguments of `_encode`."""
+        if sample_weight is None:
+            return X, None, side
+        X = in_memory(X)
+        weights = as_weights(sample_weight, _num_samples(X), self._SPEC.record)
+        warn_of_few_rows(weights)
+        kept = np.flatnonzero(weights)
+        return X if kept.size == weights.size else _safe_indexing(X, kept), weights[kept], side
+
+    def _fit(self, X: Any, sample_weight: Any = None, **side: Any) -> Self:
         """Fit with further arguments of `_encode` or `_hold`."""
         spec = self._specify()
         guarantee, seed, groups = guarantee_of(spec), self._draw_seed(), side.pop("groups", None)
@@ -262,10 +285,13 @@ class Estimator(_Fitted):
             if guarantee is None:
                 if groups is not None:
                     raise ValueError("`groups` is for private models. Got them without `epsilon`. Leave them out.")
+                X, weights, side = self._weigh(X, sample_weight, side)
                 rows, base = self._encode(X, **side)
                 spec.names = vars(self).get("feature_names_in_", ())
-                self._learnt = Learnt(spec, seed, spec.fit_rows(rows, base, seed), None)
+                fit = spec.fit_rows(with_weights(rows, weights), base, seed)
+                self._learnt = Learnt(spec, seed, fit, None)
             else:
+                check_no_weights(sample_weight, spec.record)
                 holder, base = self._hold(X, spec, groups=groups, **side)
                 k, relation = spec.settings.n_components, spec.settings.neighbour_relation
                 record = spec.record if groups is None else "user"
@@ -287,7 +313,7 @@ class Estimator(_Fitted):
                 self._learnt = Learnt(spec, seed, fit, None, sums.report(spec.mechanism))
         return self
 
-    def _partial_fit(self, X: Any, **side: Any) -> Self:
+    def _partial_fit(self, X: Any, sample_weight: Any = None, **side: Any) -> Self:
         """Update the stream, with further arguments of `_encode`."""
         with self._lock(), self._features_kept_on_failure():
             spec = self._specify()
@@ -297,6 +323,7 @@ class Estimator(_Fitted):
                     "a call of partial_fit. Call fit."
                 )
             before = vars(self).get("_learnt")
+            X, weights, side = self._weigh(X, sample_weight, side)
             if before is None or before.stream is None:
                 seed = self._draw_seed()
                 rows, base = self._encode(X, **side)
@@ -307,7 +334,7 @@ class Estimator(_Fitted):
             else:
                 spec, seed, stream = before.spec, before.seed, before.stream
                 rows, _ = self._encode(X, stream.context, **side)
-            self._learnt = Learnt(spec, seed, None, stream.update(spec, rows))
+            self._learnt = Learnt(spec, seed, None, stream.update(spec, with_weights(rows, weights)))
         return self
 
     def _specify(self) -> Spec:
@@ -388,9 +415,9 @@ class EMEstimator(Estimator):
     n_components_ = fitted(lambda fit: len(fit.params.weights), "Number of components.")
     init_ = fitted("info.init", "Which start was the best.")
 
-    def fit_predict(self, X: Any, y: Any = None) -> IndexArray:  # noqa: ARG002 - scikit-learn's signature
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> IndexArray:  # noqa: ARG002
         """Fit the model to rows, and return the component of each."""
-        return self.fit(X).predict(X)
+        return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def predict(self, X: Any) -> IndexArray:
         """Return the most probable component of each row."""
@@ -404,22 +431,26 @@ class EMEstimator(Estimator):
         """Return the log-likelihood of each row."""
         return self._posterior(X)[1]
 
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
-        """Return the mean log-likelihood of rows.
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002 - scikit-learn's
+        """Return the mean log-likelihood of rows, each counted by its weight.
 
         A private model refuses, and so do `bic` and `aic`: a search over settings calls them, and would choose by the
         exact rows that each model was made to hide. For rows that need no protection there is `score_samples`.
         """
-        return float(self._scores("score", X).mean())
+        total, n = self._log_likelihood("score", X, sample_weight)
+        return total / n
 
-    def bic(self, X: Any, **side: Any) -> float:
-        """Return the Bayesian information criterion for rows; lower is better. `side` goes to `score_samples`."""
-        scores = self._scores("bic", X, **side)
-        return -2 * float(scores.sum()) + self._n_parameters() * math.log(len(scores))
+    def bic(self, X: Any, sample_weight: Any = None, **side: Any) -> float:
+        """Return the Bayesian information criterion for rows; lower is better. `side` goes to `score_samples`.
 
-    def aic(self, X: Any, **side: Any) -> float:
+        The number of rows is the sum of their weights.
+        """
+        total, n = self._log_likelihood("bic", X, sample_weight, **side)
+        return -2 * total + self._n_parameters() * math.log(n)
+
+    def aic(self, X: Any, sample_weight: Any = None, **side: Any) -> float:
         """Return Akaike's information criterion for rows; lower is better. `side` goes to `score_samples`."""
-        return -2 * float(self._scores("aic", X, **side).sum()) + 2 * self._n_parameters()
+        return -2 * self._log_likelihood("aic", X, sample_weight, **side)[0] + 2 * self._n_parameters()
 
     def _posterior(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of components for each row, and the log-likelihood of each."""
@@ -433,14 +464,17 @@ class EMEstimator(Estimator):
         )
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    def _scores(self, name: str, X: Any, **side: Any) -> FloatArray:
+    def _log_likelihood(self, name: str, X: Any, sample_weight: Any, **side: Any) -> tuple[float, float]:
+        """Return the log-likelihood of rows, and their number, each counted by its weight."""
         check_is_fitted(self)
         if self._learnt.privacy is not None:
             raise ValueError(
                 f"The {name} of a private model must not choose between models: it is exact, and no budget pays for "
                 f"it. Got a call of {name}. For {self._SPEC.record}s that need no protection call score_samples."
             )
-        return self.score_samples(X, **side)
+        X, weights, side = self._weigh(X, sample_weight, side)
+        scores = with_weights(self.score_samples(X, **side), weights)
+        return float(times(*split(scores)).sum()), count_rows(scores)
 
     def _n_parameters(self) -> int:
         return int(self._em_spec().n_parameters(self._learnt.fit.params))

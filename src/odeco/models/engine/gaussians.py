@@ -19,6 +19,7 @@ from odeco._util.schema import Rule, Sizes, array, require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.fit import Statistics
+from odeco.models.engine.weights import weigh
 
 CovarianceType = Literal["spherical", "diag", "full"]
 
@@ -153,13 +154,13 @@ class Gaussians(State):
         centred = rows - self.origin
         return normalize(self.log_joint(centred, squared_norms(centred)))
 
-    def e_step(self, block: FloatArray) -> GaussianStatistics:
+    def e_step(self, block: FloatArray, weights: FloatArray | None = None) -> GaussianStatistics:
         """Return the sufficient statistics of a block of rows."""
         centred = block - self.origin
         squares = squared_norms(centred)
-        shares, likelihoods = normalize(self.log_joint(centred, squares))
+        n, log_likelihood, shares = weigh(*normalize(self.log_joint(centred, squares)), weights)
         sums = weighted_sums(centred, squares, shares, self.covariances.ndim)
-        return GaussianStatistics(float(len(block)), float(likelihoods.sum()), *sums, self.origin)
+        return GaussianStatistics(n, log_likelihood, *sums, self.origin)
 
     def m_step(self, statistics: GaussianStatistics, floor: float | FloatArray) -> Gaussians:
         """Return the Gaussians of the largest likelihood.

@@ -22,6 +22,7 @@ from scipy.sparse import linalg as sparse_linalg
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_whitened
+from odeco.models.engine.weights import count_rows, mean_of, split, times
 from odeco.tensors.dense import symmetrize
 
 
@@ -35,20 +36,20 @@ class SecondMoment:
         The mean.
     scatter : array, d x d
         The scatter matrix; of one row, as which a known distribution counts, it is the covariance.
-    n_rows : int
-        Number of rows.
+    n_rows : float
+        Number of rows, each counted by its weight.
     """
 
     mean: FloatArray
     scatter: FloatArray
-    n_rows: int = 1
+    n_rows: float = 1
 
     @classmethod
-    def of_block(cls, block: FloatArray) -> SecondMoment:
+    def of_block(cls, block: Any) -> SecondMoment:
         """Return the moment of one block of rows."""
-        mean = block.mean(axis=0)
-        centred = block - mean
-        return cls(mean, centred.T @ centred, len(block))
+        mean, (rows, weights) = mean_of(block), split(block)
+        centred = times(rows - mean, None if weights is None else np.sqrt(weights))
+        return cls(mean, centred.T @ centred, count_rows(block))
 
     def __add__(self, other: SecondMoment) -> SecondMoment:
         n_rows, offset = self.n_rows + other.n_rows, other.mean - self.mean

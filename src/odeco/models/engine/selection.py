@@ -20,6 +20,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.models.engine.weights import times
 
 #: What a parameter must gain on rows learnt from, and on held-out rows.
 _INSIDE, _OUTSIDE = 1.5, 0.25
@@ -84,6 +85,8 @@ class ChosenNumber:
         form of the model; `exactly` is NaN if no larger number can be tried.
     as_good : tuple of int
         Numbers that the rows hardly tell from the one selected, that one included.
+    n_rows : float
+        Number of rows, each counted by its weight.
     evidence : tuple of float
         What `exactly` was computed from: gain, loss and crowding; empty if no larger number can be tried.
     """
@@ -94,6 +97,7 @@ class ChosenNumber:
     at_least: float
     exactly: float
     as_good: tuple[int, ...]
+    n_rows: float
     evidence: tuple[float, ...] = ()
 
 
@@ -105,6 +109,7 @@ def fold_numbers(places: IndexArray) -> IndexArray:
 def choose_number(
     learn: Learn,
     folds: IndexArray,
+    n_rows: float | None = None,
     *,
     most: int,
     calibration: Calibration | None = None,
@@ -115,9 +120,11 @@ def choose_number(
     ----------
     learn : Learn
         Takes a number of components, and which rows to learn from; returns the log-likelihood of every row (in a
-        sequence: given those before it), and the number of parameters.
+        sequence: given those before it) times its weight, and the number of parameters.
     folds : array
         The fold of each row, from 0 to 4.
+    n_rows : float, optional
+        Number of rows, each counted by its weight; by default rows have no weights.
     most : int
         The largest number.
     calibration : Calibration, optional
@@ -128,7 +135,7 @@ def choose_number(
     Each fold begins from its own starts: components that were learnt from all rows know the held-out ones. Folds are
     learnt only for numbers that pass the first test, and for those that the certainty depends on.
     """
-    calibration, fits = calibration or Calibration(), Fits(learn, folds)
+    calibration, fits = calibration or Calibration(), Fits(learn, folds, n_rows)
 
     def beats(k: int, j: int) -> bool:
         return fits.gain(fits.seen, k, j) > _INSIDE and fits.gain(fits.held_out, k, j) > _OUTSIDE
@@ -148,18 +155,18 @@ def choose_number(
         more = [k for k, gain in gains.items() if gain > 1 and fits.gain(fits.held_out, k, chosen) > -_OUTSIDE]
         gained = min(max(*gains.values(), 0.5), 1.5)
         lost = min(max(-fits.gain(fits.held_out, chosen + 1, chosen), -0.5), 1.5)
-        crowding = math.log(max(fits.sizes[chosen + 1] - fits.sizes[chosen], 1) * (chosen + 1) / len(folds))
+        crowding = math.log(max(fits.sizes[chosen + 1] - fits.sizes[chosen], 1) * (chosen + 1) / fits.n_rows)
         evidence = (gained, lost, crowding)
         exactly = at_least * calibration.none_hidden(*evidence)
     inside = {k: fits.inside[k] for k in sorted(fits.inside)}
-    return ChosenNumber(chosen, inside, fits.outside, at_least, exactly, (*fewer, chosen, *more), evidence)
+    return ChosenNumber(chosen, inside, fits.outside, at_least, exactly, (*fewer, chosen, *more), fits.n_rows, evidence)
 
 
 class Fits:
     """The fits of a selection, each learnt when it is needed: log-likelihoods, and numbers of parameters."""
 
-    def __init__(self, learn: Learn, folds: IndexArray) -> None:
-        self.learn, self.folds = learn, folds
+    def __init__(self, learn: Learn, folds: IndexArray, n_rows: float | None = None) -> None:
+        self.learn, self.folds, self.n_rows = learn, folds, len(folds) if n_rows is None else n_rows
         self.n_folds = min(max(N_FOLDS * _ROWS_OF_ALL_FOLDS // len(folds), 1), N_FOLDS)
         self.sizes: dict[int, int] = {}
         self.inside: dict[int, float] = {}
@@ -193,18 +200,18 @@ class Fits:
 _JOINED = 0.1
 
 
-def groups_of(posterior: FloatArray) -> tuple[float, int]:
+def groups_of(posterior: FloatArray, weights: FloatArray | None = None) -> tuple[float, int]:
     """Return how much components overlap, and the number of groups that are left when those that overlap are joined.
 
     The overlap is the mean entropy of the posterior of a row (n x k), divided by log k: 0 if each row has one
-    component, 1 if all are equally probable.
+    component, 1 if all are equally probable. `weights` are those of the rows, if they have any.
     """
-    n, k = posterior.shape
+    n, k = len(posterior) if weights is None else float(weights.sum()), posterior.shape[1]
     if k == 1:
         return 0.0, 1
-    tiny = np.finfo(np.float64).tiny
-    entropy = -float(np.sum(posterior * np.log(np.maximum(posterior, tiny))))
-    totals = np.maximum(posterior.sum(axis=0), tiny)
-    joined = posterior.T @ posterior > _JOINED * np.minimum(totals[:, None], totals)
+    tiny, counted = np.finfo(np.float64).tiny, times(posterior, weights)
+    entropy = -float(np.sum(counted * np.log(np.maximum(posterior, tiny))))
+    totals = np.maximum(counted.sum(axis=0), tiny)
+    joined = counted.T @ posterior > _JOINED * np.minimum(totals[:, None], totals)
     n_groups, _ = connected_components(joined, directed=False)
     return entropy / (n * math.log(k)), int(n_groups)

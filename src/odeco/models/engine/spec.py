@@ -25,6 +25,7 @@ from odeco.models.engine.fit import Fit, Info, NoContext, Statistics, largest_fi
 from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.selection import Calibration, ChosenNumber, Learn, choose_number, fold_numbers
 from odeco.models.engine.stream import LINEAR, BlockStream, Forgetting, OnlineEM
+from odeco.models.engine.weights import count_rows, mapped, split, times
 
 if TYPE_CHECKING:
     from odeco.models.engine.description import Description
@@ -101,7 +102,7 @@ class Spec:
 
     def fit_rows(self, rows: Any, base: Any, seed: int) -> Fit:
         """Return the model of rows, and warn if it depends on the units of columns."""
-        data = self.prepare(rows, base)
+        data = mapped(rows, lambda plain: self.prepare(plain, base))
         fit = self.fit(data, base, seed)
         self.check_units(data, fit, seed)
         return fit
@@ -169,8 +170,8 @@ class EMSpec(Spec):
         """Return the responsibility of each component for each row, and the log-likelihood of each row."""
 
     @abstractmethod
-    def e_step(self, params: Any, block: Any, context: Any) -> Any:
-        """Return the sufficient statistics of a block of rows."""
+    def e_step(self, params: Any, block: Any, weights: FloatArray | None, context: Any) -> Any:
+        """Return the sufficient statistics of a block of rows with these weights (`weigh`), or without any."""
 
     @abstractmethod
     def m_step(self, statistics: Any, params: Any, context: Any) -> Any:
@@ -199,7 +200,9 @@ class EMSpec(Spec):
 
     def statistics(self, params: Any, data: Any, context: Any, carry: Any = None) -> tuple[Any, Any]:
         """Return the statistics of all data, block by block in their order, and what the next data need to know."""
-        parts = map_blocks(lambda block: self.e_step(params, block, context), self.blocks(data), parallel=self.parallel)
+        parts = map_blocks(
+            lambda block: self.e_step(params, *split(block), context), self.blocks(data), parallel=self.parallel
+        )
         return reduce(add, parts), carry
 
     def step_on(self, data: Any, context: Any) -> Step[Any]:
@@ -249,28 +252,29 @@ class EMSpec(Spec):
         some = some_rows(data, self.selection_size, rng)
         return some, rng.permutation(len(some))
 
-    def brief(self, n: int) -> Self:
+    def brief(self, n: float) -> Self:
         """Return the specification for the fits by which k is selected, each to at most n rows."""
         # Likelihoods are compared to within a fraction of a nat, whatever the number of rows.
         return type(self)(replace(self.settings, tol=min(self.settings.tol, _SELECTION_NATS / n)))
 
-    def selection_fits(self, data: Any, base: Any, seed: int) -> tuple[Learn, IndexArray]:
-        """Return what learns a number of components from some rows, and the fold of each row."""
+    def selection_fits(self, data: Any, base: Any, seed: int) -> tuple[Learn, IndexArray, float]:
+        """Return what learns a number of components from some rows, the fold of each row, and their number."""
         rows, places = self.selection_rows(data, np.random.default_rng(seed))
-        context, brief = self.update_context(base, rows), self.brief(len(rows))
+        (plain, weights), n = split(rows), count_rows(rows)
+        context, brief = self.update_context(base, rows), self.brief(n)
 
         def learn(k: int, kept: BoolArray) -> tuple[FloatArray, int]:
             params = brief.learn(rows if kept.all() else rows[kept], context, k, seed)[1].params
-            scores = [brief.posterior(params, block, context)[1] for block in self.blocks(rows)]
-            return np.concatenate(scores), brief.n_parameters(params)
+            scores = [brief.posterior(params, block, context)[1] for block in self.blocks(plain)]
+            return times(np.concatenate(scores), weights), brief.n_parameters(params)
 
-        return learn, fold_numbers(places)
+        return learn, fold_numbers(places), n
 
     def select_k(self, data: Any, base: Any, seed: int) -> ChosenNumber:
         """Select k by the likelihood of rows learnt from and of held-out rows."""
-        learn, folds = self.selection_fits(data, base, seed)
+        learn, folds, n = self.selection_fits(data, base, seed)
         most = max(1, min(self.max_auto, len(folds) // self.rows_per_component))
-        return choose_number(learn, folds, most=most, calibration=self.calibration)
+        return choose_number(learn, folds, n, most=most, calibration=self.calibration)
 
     def fit(self, data: Any, base: Any, seed: int) -> Fit:
         """Return the model of prepared data."""
@@ -289,11 +293,10 @@ class EMSpec(Spec):
         init, found = self.learn(data, context, k, seed)
         info = Info(len(data), found.log_likelihood, found.n_iter, found.converged, init)
         if chosen is not None:
-            n = min(len(data), self.selection_size)
             info = replace(
                 info,
                 tried=np.array(list(chosen.inside), dtype=np.int64),
-                tried_scores=np.array([chosen.outside.get(each, np.nan) / n for each in chosen.inside]),
+                tried_scores=np.array([chosen.outside.get(each, np.nan) / chosen.n_rows for each in chosen.inside]),
                 tried_as_good=np.isin(list(chosen.inside), chosen.as_good),
                 selected=k,
                 at_least=chosen.at_least,

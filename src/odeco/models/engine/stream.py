@@ -6,6 +6,7 @@ a new one, so an error or an interrupt loses nothing.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from odeco._util.schema import require
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info, NoContext, Statistics
+from odeco.models.engine.weights import count_rows, mapped, split, with_weights
 
 if TYPE_CHECKING:
     from odeco.models.engine.spec import EMSpec, Spec
@@ -64,6 +66,11 @@ class Buffer:
     def __init__(self, chunks: tuple[Any, ...]) -> None:
         self.chunks = chunks
 
+    @classmethod
+    def of(cls, rows: Any) -> Buffer:
+        """Return rows as a buffer."""
+        return rows if isinstance(rows, Buffer) else cls((rows,))
+
     def __len__(self) -> int:
         return sum(map(len, self.chunks))
 
@@ -95,6 +102,10 @@ class BlockStream(State):
         Number of complete blocks.
     context : State
         The context of the model after the complete blocks.
+    row_weights : array or Buffer
+        The weight of each row in the buffer; empty if all are one.
+    block_weight : float
+        The sum of the weights of the rows in complete blocks; NaN if no row has had a weight.
     """
 
     buffer: Any = array_field(rule=lambda *_: None)  # `Spec.check_rows` checks it
@@ -102,11 +113,13 @@ class BlockStream(State):
     n_seen: int = array_field(kind="i", low=0, default=0)
     n_blocks: int = array_field(kind="i", low=0, default=0)
     context: Any = part_field(default=NoContext())
+    row_weights: Any = array_field(None, low=0, default=np.zeros(0))
+    block_weight: float = array_field(low=0, nan=True, default=math.nan)
 
     @classmethod
     def begin(cls, base: State, seed: int, rows: Any) -> Self:
         """Return a stream that has seen nothing; `rows` are the first ones, of which the type is kept."""
-        return cls(rows[:0], seed, context=base)
+        return cls(split(rows)[0][:0], seed, context=base)
 
     @abstractmethod
     def absorb(self, spec: Any, block: Any) -> Self:
@@ -118,30 +131,53 @@ class BlockStream(State):
 
     def update(self, spec: Spec, rows: Any) -> Self:
         """Return the stream after more rows."""
+        (rows, weights), buffer, before = split(rows), Buffer.of(self.buffer), self.row_weights
         after, n_seen = self, self.n_seen + len(rows)
-        buffer = self.buffer if isinstance(self.buffer, Buffer) else Buffer((self.buffer,))
+        if weights is not None or len(before):  # a row without a weight has the weight 1
+            weights = np.ones(len(rows)) if weights is None else weights
+            before = Buffer.of(before if len(before) else np.ones(len(buffer)))
         if len(buffer) + len(rows) < self.next_size(spec):
-            return replace(self, buffer=buffer.append(rows), n_seen=n_seen)
+            appended = before if weights is None else before.append(weights)
+            return replace(self, buffer=buffer.append(rows), row_weights=appended, n_seen=n_seen)
         waiting, at = np.concatenate([np.asarray(buffer), rows]) if len(buffer) else rows, 0
+        if weights is not None:
+            weights = np.concatenate([np.asarray(before), weights])
+            after = replace(self, block_weight=self.count_blocks(spec))
         while len(waiting) - at >= (size := after.next_size(spec)):
+            own = slice(at, at + size)
             # Blocks have one memory layout: the rounding of a product depends on it.
-            after, at = after.absorb(spec, np.ascontiguousarray(waiting[at : at + size])), at + size
-        return replace(after, buffer=Buffer((waiting[at:].copy(),)), n_seen=n_seen)
+            block = with_weights(np.ascontiguousarray(waiting[own]), None if weights is None else weights[own])
+            total = after.block_weight + count_rows(block)
+            after, at = replace(after.absorb(spec, block), block_weight=total), at + size
+        rest = np.zeros(0) if weights is None or np.all(weights[at:] == 1) else weights[at:].copy()
+        return replace(after, buffer=Buffer((waiting[at:].copy(),)), row_weights=rest, n_seen=n_seen)
 
     @property
     def waiting(self) -> Any:
-        """The rows in the buffer, as one array."""
-        return np.asarray(self.buffer)
+        """The rows in the buffer, as one array, with their weights."""
+        return with_weights(np.asarray(self.buffer), np.asarray(self.row_weights) if len(self.row_weights) else None)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether a row has had a weight."""
+        return len(self.row_weights) > 0 or not math.isnan(self.block_weight)
 
     def next_size(self, spec: Spec) -> int:
         """Return the number of rows of the next block."""
         return spec.next_block if self.n_blocks else spec.first_block
 
+    def count_blocks(self, spec: Spec) -> float:
+        """Return the number of rows in complete blocks, each counted by its weight."""
+        if not math.isnan(self.block_weight):
+            return self.block_weight
+        return spec.first_block + (self.n_blocks - 1) * spec.next_block if self.n_blocks else 0
+
     def verify(self, spec: Spec, n_features: int) -> None:
         """Raise `ValueError` unless the stream, which may come from an untrusted file, can go on."""
-        spec.check_rows(self.waiting, "stream.buffer", n_features)
+        spec.check_rows(np.asarray(self.buffer), "stream.buffer", n_features)
+        require(len(self.row_weights) in (0, len(self.buffer)), "its buffer must have a weight for every row, or none")
         require(len(self.buffer) < self.next_size(spec), "its buffer must have fewer rows than a block")
-        in_blocks = spec.first_block + (self.n_blocks - 1) * spec.next_block if self.n_blocks else 0
+        in_blocks = replace(self, block_weight=math.nan).count_blocks(spec)
         require(self.n_seen == in_blocks + len(self.buffer) > 0, "its rows must be in blocks or in the buffer")
 
 
@@ -175,9 +211,9 @@ class OnlineEM(BlockStream):
         if is_first:
             first = spec.fit_rows(block, self.context, self.seed)
             params, context, info = first.params, first.context, first.info
-            data = spec.prepare(block, context)
+            data = mapped(block, lambda rows: spec.prepare(rows, context))
         else:
-            data = spec.prepare(block, self.context)
+            data = mapped(block, lambda rows: spec.prepare(rows, self.context))
             context = spec.update_context(self.context, data)
             params = spec.m_step(self.statistics, self.params, context)
         new, carry = spec.statistics(params, data, context, self.carry)
@@ -212,7 +248,7 @@ class OnlineEM(BlockStream):
             "its stream must have components if it has begun, and none before",
         )
         if self.n_blocks:
-            in_blocks = self.n_seen - len(self.buffer)
+            in_blocks = self.count_blocks(spec)
             sums = [self.statistics, *([] if self.average is None else [self.average])]
             require(
                 all(abs(each.n - in_blocks) <= 1e-6 * in_blocks for each in sums), "its sums must stand for its rows"

@@ -18,6 +18,7 @@ from odeco._util.types import FloatArray
 from odeco.errors import DominantColumnWarning
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.gaussians import blocks_of
+from odeco.models.engine.weights import count_rows, mean_of, split, times
 
 Standardize = bool | Literal["auto"]
 
@@ -34,7 +35,7 @@ MIN_SCALE, MAX_SCALE = 1e-140, 1e140
 _DOMINANT, _AGREEING = 0.9, 0.8
 
 
-def column_scale(rows: FloatArray, standardize: Standardize) -> FloatArray | None:
+def column_scale(data: Any, standardize: Standardize) -> FloatArray | None:
     """Return the standard deviation of each column, and 1 of columns that do not vary; None to leave rows as they are.
 
     With ``"auto"``, this is None unless the ranges of columns differ by more than a factor of `MAX_RATIO`.
@@ -42,14 +43,17 @@ def column_scale(rows: FloatArray, standardize: Standardize) -> FloatArray | Non
     if standardize is False:
         return None
     with np.errstate(over="ignore"):
-        ranges = np.ptp(rows, axis=0)
+        ranges = np.ptp(split(data)[0], axis=0)
     varies = ranges > 0
     if standardize == "auto" and not (varies.any() and ranges.max() > MAX_RATIO * ranges[varies].min()):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, units = rows.mean(axis=0), np.where(varies, ranges, 1.0)
-        squares = sum(np.square((block - mean) / units).sum(axis=0) for block in blocks_of(rows))
-        scale = np.where(varies, units * np.sqrt(squares / len(rows)), 1.0)
+        mean, units = mean_of(data), np.where(varies, ranges, 1.0)
+        squares = sum(
+            times(np.square((block - mean) / units), weights).sum(axis=0)
+            for block, weights in map(split, blocks_of(data))
+        )
+        scale = np.where(varies, units * np.sqrt(squares / count_rows(data)), 1.0)
     usable = (scale > MIN_SCALE) & (scale < MAX_SCALE)
     if usable.all():
         return scale
@@ -64,7 +68,7 @@ def column_scale(rows: FloatArray, standardize: Standardize) -> FloatArray | Non
 
 def fit_in_units(
     fit: Callable[[FloatArray | None], Fit],
-    rows: FloatArray,
+    data: Any,
     standardize: Standardize,
     criterion: Callable[[Fit], float],
 ) -> Fit:
@@ -74,7 +78,7 @@ def fit_in_units(
     ----------
     fit : callable
         Takes the scale of every column, or None for columns as they are; returns a fit.
-    rows : array
+    data : array or Weighted
         The rows.
     standardize : bool or "auto"
         With "auto", both are fitted if ranges differ by much, and the one with the larger criterion is returned.
@@ -82,7 +86,7 @@ def fit_in_units(
         Takes a fit and returns the log-likelihood of rows in their own units, penalised if numbers of parameters may
         differ.
     """
-    scale = column_scale(rows, standardize)
+    scale = column_scale(data, standardize)
     standardized = fit(scale)
     if scale is None or standardize is True:
         return standardized

@@ -194,7 +194,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         check_is_fitted(self)
         return self._describe(None if X is None else self._encode(X, self._learnt.fit.context)[0]).figure()
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:  # noqa: ARG002
         """Fit the model to rows.
 
         Parameters
@@ -203,11 +203,14 @@ class TensorMixture(PrivateEstimator, EMEstimator):
             Rows.
         y : object
             Ignored.
+        sample_weight : array of float, optional
+            How often each row counts; by default once. A row of weight 0 is left out, whatever it holds. A private
+            mixture refuses weights.
         groups : array of labels, optional
             For private mixtures: which user each row belongs to; public. The guarantee is then for all rows of one
             user, and every user counts once, with the mean over own rows.
         """
-        return self._fit(X, groups=groups)
+        return self._fit(X, sample_weight, groups=groups)
 
     def _hold(
         self, X: Any, spec: MixtureSpec, *, groups: Any = None

@@ -20,6 +20,7 @@ from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, column_scale, fit_in_units, warn_of_dominant_column
+from odeco.models.engine.weights import count_rows, mapped, mean_of, split, with_weights
 from odeco.models.gmm.display import describe
 from odeco.models.gmm.private import find_private_mixture
 from odeco.models.gmm.start import (
@@ -90,6 +91,11 @@ class MixtureContext(State):
         return float(np.log(self.scale).sum())
 
 
+def _divided(data: Any, scale: FloatArray | None) -> Any:
+    """Return rows with their columns divided by `scale`; as they are if it is None."""
+    return data if scale is None else mapped(data, lambda rows: rows / scale)
+
+
 class MixtureSpec(EMSpec):
     """Gaussian mixtures."""
 
@@ -103,12 +109,12 @@ class MixtureSpec(EMSpec):
 
     settings: TensorMixture
 
-    def update_context(self, context: MixtureContext, data: FloatArray) -> MixtureContext:
+    def update_context(self, context: MixtureContext, data: Any) -> MixtureContext:
         """Return the variance floor of the first rows."""
         if np.any(context.floor):
             return context
         with np.errstate(over="ignore"):
-            ranges = np.ptp(data, axis=0)
+            ranges = np.ptp(split(data)[0], axis=0)
         spread, moment = float(ranges.max()), None
         if spread < _MAX_VARIANCE:  # squares of larger differences would overflow
             moment = second_moment(data, parallel=self.parallel)
@@ -132,15 +138,15 @@ class MixtureSpec(EMSpec):
         """Return rows, standardised if those of the fit were."""
         return rows / context.scale if context.scale.size else rows
 
-    def fit(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
+    def fit(self, data: Any, base: MixtureContext, seed: int) -> Fit:
         """Return the mixture of rows, which are standardised first if the settings or the rows ask for it."""
-        n, k = len(data), self.settings.n_components
+        n, k = count_rows(data), self.settings.n_components
         scale = column_scale(data, self.settings.standardize)
-        spec, number = self._with_kind(data if scale is None else data / scale, base, seed)
+        spec, number = self._with_kind(_divided(data, scale), base, seed)
         depends_on_units = scale is not None and spec.settings.covariance_type == "spherical"
 
         def fit(scale: FloatArray | None) -> Fit:
-            rows, context = (data, base) if scale is None else (data / scale, replace(base, scale=scale))
+            rows, context = _divided(data, scale), base if scale is None else replace(base, scale=scale)
             if number is None or depends_on_units:
                 return EMSpec.fit(spec, rows, context, seed)
             return spec.fit_number(rows, context, seed, number)
@@ -152,18 +158,19 @@ class MixtureSpec(EMSpec):
         found = fit_in_units(fit, data, self.settings.standardize, criterion)
         if k != "auto":
             return found
-        some = self.prepare(some_rows(data, self.selection_size, np.random.default_rng(seed)), found.context)
-        overlap, n_groups = groups_of(self.posterior(found.params, some, found.context)[0])
+        some, weights = split(some_rows(data, self.selection_size, np.random.default_rng(seed)))
+        shares, _ = self.posterior(found.params, self.prepare(some, found.context), found.context)
+        overlap, n_groups = groups_of(shares, weights)
         return replace(found, info=replace(found.info, overlap=overlap, n_groups=n_groups))
 
-    def _with_kind(self, data: FloatArray, base: MixtureContext, seed: int) -> tuple[MixtureSpec, ChosenNumber | None]:
+    def _with_kind(self, data: Any, base: MixtureContext, seed: int) -> tuple[MixtureSpec, ChosenNumber | None]:
         """Return the specification with the kind of covariances that predicts held-out rows best, and its number.
 
         With k given, the kinds are compared on some rows. Else k is selected for each kind, the one with the most
         parameters first. Another is skipped if it predicts held-out rows worse with as many components, and with more
         up to as many parameters: still more would cut shapes of the first kind into pieces.
         """
-        (n, d), settings = data.shape, self.settings
+        (n, d), settings = split(data)[0].shape, self.settings
         if settings.covariance_type != "auto":
             return self, None
         k = settings.n_components
@@ -191,20 +198,20 @@ class MixtureSpec(EMSpec):
         return found[-1]
 
     def starts(
-        self, data: FloatArray, trial: FloatArray, context: MixtureContext, k: int, rng: np.random.Generator, seed: int
+        self, data: Any, trial: Any, context: MixtureContext, k: int, rng: np.random.Generator, seed: int
     ) -> list[tuple[str, Gaussians]]:
         """Return starts from the third moment, if there are enough features, and by k-means++."""
-        settings, moment = self.settings, second_moment(data, parallel=self.parallel)
+        settings, moment, d = self.settings, second_moment(data, parallel=self.parallel), split(data)[0].shape[1]
         kind: Any = settings.covariance_type  # "auto" was replaced by one of three before
         found: list[Start] = []
-        if can_be_spectral(k, data.shape[1]):
+        if can_be_spectral(k, d):
             found.append(spectral_start(data, moment, k, seed=seed, parallel=self.parallel))
             first = found[0].gaussians(kind, context.floor)
             guess = em(self.step_on(trial, context), first, max_iter=self.first_iter, tol=settings.tol).params
             found.append(whitened_start(trial, moment, guess, seed=seed))
         n_rows = max(_SEED_ROWS, _SEED_ROWS_EACH * k)
         begun = [(each.name, each.gaussians(kind, context.floor)) for each in found]
-        centred = some_rows(trial, n_rows, rng) - moment.mean
+        centred = mapped(some_rows(trial, n_rows, rng), lambda rows: rows - moment.mean)
         like = Start(np.full(k, 1 / k), np.tile(moment.mean, (k, 1)), moment.covariance, "").gaussians(kind, 0.0)
 
         def clusters(name: str, labels: IndexArray, prior_rows: float) -> tuple[str, Gaussians]:
@@ -214,8 +221,8 @@ class MixtureSpec(EMSpec):
             n_seeded = 1 if k == 1 else settings.n_starts if found else max(2 * settings.n_starts, 1)
             seeds = [seeded_labels(centred, k, rng) for _ in range(n_seeded)]
             return begun + [clusters("nearest centres", labels, np.inf) for labels in seeds]
-        prior_rows, white = _PRIOR_ROWS * data.shape[1], whitened(centred, moment)
-        n_each = max(settings.n_starts, 1) * min(max(_FEW_NUMBERS // data.size, 1), self.most_repeats)
+        prior_rows, white = _PRIOR_ROWS * d, whitened(centred, moment)
+        n_each = max(settings.n_starts, 1) * min(max(_FEW_NUMBERS // (len(data) * d), 1), self.most_repeats)
         for name, at, prior in (
             ("nearest centres", centred, np.inf),
             ("nearest centres", centred, prior_rows),
@@ -235,7 +242,7 @@ class MixtureSpec(EMSpec):
         """Return the number of iterations from every start before the less likely half is dropped."""
         return _FIRST_ITER_OF_FEW if n <= _FEW_ROWS else self.first_iter
 
-    def brief(self, n: int) -> Self:
+    def brief(self, n: float) -> Self:
         """Return the specification with fewer starts."""
         settings = super().brief(n).settings
         spec = type(self)(replace(settings, n_starts=min(settings.n_starts, _BRIEF_STARTS)))
@@ -247,10 +254,12 @@ class MixtureSpec(EMSpec):
         posterior, log_densities = params.posterior(block)
         return posterior, log_densities - context.log_volume
 
-    def e_step(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> GaussianStatistics:
+    def e_step(
+        self, params: Gaussians, block: FloatArray, weights: FloatArray | None, context: MixtureContext
+    ) -> GaussianStatistics:
         """Return the sufficient statistics of a block of rows."""
-        statistics = params.e_step(block)
-        return replace(statistics, log_likelihood=statistics.log_likelihood - len(block) * context.log_volume)
+        statistics = params.e_step(block, weights)
+        return replace(statistics, log_likelihood=statistics.log_likelihood - statistics.n * context.log_volume)
 
     def m_step(self, statistics: GaussianStatistics, params: Gaussians, context: MixtureContext) -> Gaussians:
         """Return the Gaussians of the largest likelihood."""
@@ -260,7 +269,7 @@ class MixtureSpec(EMSpec):
         """Return the number of free parameters."""
         return params.n_parameters
 
-    def check_units(self, data: FloatArray, fit: Fit, seed: int) -> None:
+    def check_units(self, data: Any, fit: Fit, seed: int) -> None:
         """Warn if one column has nearly all of the variance, and components that do not depend on units are others.
 
         Those are found in standardised columns, each with its own variance within components. They must be likelier:
@@ -269,17 +278,19 @@ class MixtureSpec(EMSpec):
         k = len(fit.params.weights)
         if k == 1 or fit.context.scale.size:
             return
-        some = self.trial(data, k, np.random.default_rng(seed))
-        variances = some.var(axis=0)
+        trial = self.trial(data, k, np.random.default_rng(seed))
+        mean, (some, weights) = mean_of(trial), split(trial)
+        variances = np.average(np.square(some - mean), axis=0, weights=weights)
 
         def agreement() -> float:
             context = MixtureContext(scale=np.sqrt(np.where(variances > 0, variances, 1.0)))
-            rows, kind = (some - some.mean(axis=0)) / context.scale, fit.params.covariance_type
+            rows, kind = (some - mean) / context.scale, fit.params.covariance_type
+            scaled = with_weights(rows, weights)
             other = MixtureSpec(replace(self.settings, covariance_type="diag" if kind == "spherical" else kind))
-            params = other.learn(rows, other.update_context(context, rows), k, seed)[1].params
+            params = other.learn(scaled, other.update_context(context, scaled), k, seed)[1].params
             own, own_scores = self.posterior(fit.params, some, fit.context)
             independent, scores = other.posterior(params, rows, context)
-            if scores.mean() < own_scores.mean():
+            if np.average(scores, weights=weights) < np.average(own_scores, weights=weights):
                 return 1.0
             return float(adjusted_rand_score(own.argmax(axis=1), independent.argmax(axis=1)))
 

@@ -18,6 +18,7 @@ The constant coordinate is what lets k means be found in k − 1 dimensions: Hsu
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.cluster import kmeans_plusplus
@@ -34,6 +35,7 @@ from odeco.models.engine.gaussians import (
     weighted_sums,
 )
 from odeco.models.engine.moments import SecondMoment
+from odeco.models.engine.weights import count_rows, mapped, split, times
 from odeco.tensors.dense import sum_of_cubes
 
 #: A direction is amplified no more than if it had this share of the strongest.
@@ -73,16 +75,17 @@ class Span:
         return np.asarray(self.basis / np.sqrt(self.strengths))
 
 
-def second_moment(rows: FloatArray, *, parallel: bool = False) -> SecondMoment:
+def second_moment(data: Any, *, parallel: bool = False) -> SecondMoment:
     """Return the mean and covariance of rows, in two passes: differences of squares would lose digits."""
-    n = len(rows)
-    mean = sum(map_blocks(lambda block: block.sum(axis=0), blocks_of(rows), parallel=parallel)) / n
+    n = count_rows(data)
+    mean = sum(map_blocks(lambda block: times(*split(block)).sum(axis=0), blocks_of(data), parallel=parallel)) / n
 
-    def scatter(block: FloatArray) -> FloatArray:
-        centred = block - mean
+    def scatter(block: Any) -> FloatArray:
+        rows, weights = split(block)
+        centred = times(rows - mean, None if weights is None else np.sqrt(weights))
         return np.asarray(centred.T @ centred)
 
-    total = sum(map_blocks(scatter, blocks_of(rows), parallel=parallel))
+    total = sum(map_blocks(scatter, blocks_of(data), parallel=parallel))
     return SecondMoment(np.asarray(mean), np.asarray(total), n)
 
 
@@ -101,20 +104,22 @@ def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_
     return Span(moment.mean, vectors[:, : k - 1], np.maximum(strengths, least_share * most), noise)
 
 
-def third_moment(rows: FloatArray, span: Span, *, parallel: bool = False) -> FloatArray:
+def third_moment(data: Any, span: Span, *, parallel: bool = False) -> FloatArray:
     """Return E[z⊗z⊗z] without the part of the noise, a symmetric k x k x k array."""
-    n, d = rows.shape
+    n, d = count_rows(data), len(span.mean)
     n_outside, whitener = d - span.basis.shape[1], span.whitener
 
-    def block_sums(block: FloatArray) -> tuple[FloatArray, FloatArray]:
-        centred = block - span.mean
+    def block_sums(block: Any) -> tuple[FloatArray, FloatArray]:
+        rows, weights = split(block)
+        centred = rows - span.mean
         white = np.hstack([centred @ whitener, np.ones((len(block), 1))])
         outside = squared_norms(centred) - np.square(white[:, :-1]) @ span.strengths
         variances = outside / n_outside if n_outside else np.full(len(block), span.noise)
-        return sum_of_cubes(white), variances @ white
+        roots = None if weights is None else np.cbrt(weights)
+        return sum_of_cubes(times(white, roots)), times(variances, weights) @ white
 
     total, tilt = np.zeros((whitener.shape[1] + 1,) * 3), np.zeros(whitener.shape[1] + 1)
-    for cube, part in map_blocks(block_sums, blocks_of(rows), parallel=parallel):
+    for cube, part in map_blocks(block_sums, blocks_of(data), parallel=parallel):
         total += cube
         tilt += part
     # The part of the noise: Σ over three places of t ⊗ N, where t = E[r z] and N = diag(Λ⁻¹, 0).
@@ -179,17 +184,15 @@ def can_be_spectral(n_components: int, n_features: int) -> bool:
     return 1 < n_components <= n_features + 1
 
 
-def spectral_start(
-    rows: FloatArray, moment: SecondMoment, n_components: int, *, seed: int, parallel: bool = False
-) -> Start:
+def spectral_start(data: Any, moment: SecondMoment, n_components: int, *, seed: int, parallel: bool = False) -> Start:
     """Return the start that the third moment gives, for components that are spheres."""
     span = span_of(moment, n_components)
-    core = third_moment(rows, span, parallel=parallel)
+    core = third_moment(data, span, parallel=parallel)
     weights, means = means_of_core(core, span, seed=seed)
     return Start(weights, means, span.noise * np.eye(len(moment.mean)), "third moment")
 
 
-def whitened_start(rows: FloatArray, moment: SecondMoment, before: Gaussians, *, seed: int) -> Start:
+def whitened_start(data: Any, moment: SecondMoment, before: Gaussians, *, seed: int) -> Start:
     """Return the start that the third moment gives after components have been made spheres, on average.
 
     Rows are mapped such that the covariance around the means of an earlier guess, which is that of the rows without
@@ -202,56 +205,63 @@ def whitened_start(rows: FloatArray, moment: SecondMoment, before: Gaussians, *,
         values, vectors = np.linalg.eigh(within)
     roots = np.sqrt(np.maximum(values, max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny)))
     to_spheres, back = vectors / roots @ vectors.T, vectors * roots @ vectors.T
-    white = (rows - moment.mean) @ to_spheres
+    white = mapped(data, lambda rows: (rows - moment.mean) @ to_spheres)
     start = spectral_start(white, second_moment(white), len(before.weights), seed=seed)
     return Start(
         start.weights, moment.mean + start.means @ back, back @ start.covariance @ back, "third moment, whitened within"
     )
 
 
-def seeded_labels(at: FloatArray, n_components: int, rng: np.random.Generator) -> IndexArray:
+def seeded_labels(data: Any, n_components: int, rng: np.random.Generator) -> IndexArray:
     """Return the clusters of a few iterations of k-means, seeded by k-means++ (Arthur and Vassilvitskii 2007)."""
-    seed = int(rng.integers(2**31))
-    centres, _ = kmeans_plusplus(at, n_components, x_squared_norms=squared_norms(at), random_state=seed)
+    seed, (at, weights) = int(rng.integers(2**31)), split(data)
+    centres, _ = kmeans_plusplus(
+        at, n_components, sample_weight=weights, x_squared_norms=squared_norms(at), random_state=seed
+    )
     for _ in range(_ROUNDS):
         nearest = np.argmin(np.sum(centres**2, axis=1) - 2 * at @ centres.T, axis=1)
-        chosen = (nearest[:, None] == np.arange(n_components)).astype(np.float64)
-        counts = chosen.sum(axis=0)
-        moved = np.where(counts[:, None] > 0, chosen.T @ at / np.maximum(counts, 1.0)[:, None], centres)
+        chosen = times((nearest[:, None] == np.arange(n_components)).astype(np.float64), weights)
+        counts = chosen.sum(axis=0)[:, None]
+        moved = np.where(counts > 0, chosen.T @ at / np.where(counts > 0, counts, 1.0), centres)
         if np.array_equal(moved, centres):
             break
         centres = moved
     return np.asarray(nearest)
 
 
-def shell_labels(at: FloatArray, n_components: int) -> IndexArray:
+def shell_labels(data: Any, n_components: int) -> IndexArray:
     """Return k parts of equal size by the distance of rows from zero: components of one centre that differ in scale."""
-    places = np.argsort(np.argsort(squared_norms(at), kind="stable"), kind="stable")
-    return np.asarray(places * n_components // len(at))
+    at, weights = split(data)
+    order = np.argsort(squared_norms(at), kind="stable")
+    sizes = np.ones(len(at)) if weights is None else weights[order]
+    nearer = np.cumsum(sizes) - sizes
+    labels = np.empty(len(at), np.int64)
+    labels[order] = np.minimum(nearer * n_components // sizes.sum(), n_components - 1)
+    return labels
 
 
-def whitened(centred: FloatArray, moment: SecondMoment) -> FloatArray:
+def whitened(centred: Any, moment: SecondMoment) -> Any:
     """Return rows in coordinates in which the covariance of all rows together is the identity."""
     with one_blas_thread():
         values, vectors = np.linalg.eigh(moment.covariance)
     least = max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny)
-    return np.asarray(centred @ (vectors / np.sqrt(np.maximum(values, least))))
+    return mapped(centred, lambda rows: rows @ (vectors / np.sqrt(np.maximum(values, least))))
 
 
 def gaussians_of(
-    centred: FloatArray, labels: IndexArray, like: Gaussians, floor: float | FloatArray, prior_rows: float
+    data: Any, labels: IndexArray, like: Gaussians, floor: float | FloatArray, prior_rows: float
 ) -> Gaussians:
     """Return the Gaussians of clusters of rows, from which the mean of `like` was subtracted; `like` has the kind.
 
     Each cluster has `prior_rows` further rows with the covariance of all clusters: infinitely many give all the same.
     """
-    k, n_axes = len(like.weights), like.covariances.ndim
-    chosen = (labels[:, None] == np.arange(k)).astype(np.float64)
+    k, n_axes, (centred, weights) = len(like.weights), like.covariances.ndim, split(data)
+    chosen = times((labels[:, None] == np.arange(k)).astype(np.float64), weights)
     squares = squared_norms(centred)
     sums = weighted_sums(centred, squares, chosen, n_axes)
-    own = like.m_step(GaussianStatistics(float(len(centred)), 0.0, *sums, like.origin), floor)
+    own = like.m_step(GaussianStatistics(float(count_rows(data)), 0.0, *sums, like.origin), floor)
     wide = (-1, *(1,) * (n_axes - 1))
     shared = np.sum(own.weights.reshape(wide) * own.covariances, axis=0)
     share = (sums[0] / (sums[0] + prior_rows)).reshape(wide)
-    weights = np.maximum(sums[0], 1.0)
-    return replace(own, weights=weights / weights.sum(), covariances=share * own.covariances + (1 - share) * shared)
+    sizes = np.maximum(sums[0], 1.0)
+    return replace(own, weights=sizes / sizes.sum(), covariances=share * own.covariances + (1 - share) * shared)

@@ -23,6 +23,7 @@ from odeco._util.threads import map_blocks
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.em import EMResult, squarem
 from odeco.models.engine.fit import Statistics
+from odeco.models.engine.weights import times
 from odeco.models.hmm.emissions import (
     MIN_PROBABILITY,
     Categorical,
@@ -105,6 +106,7 @@ def backward(
     begins: BoolArray,
     filtered: FloatArray,
     scales: FloatArray,
+    weights: FloatArray,
     carry: FloatArray,
     initial_counts: FloatArray,
     transition_counts: FloatArray,
@@ -121,11 +123,13 @@ def backward(
         To these the expected numbers of sequences that begin in each state, and of transitions, are added.
     posterior : array, any number of rows x k
         To row target[t], P(state of row t | its sequence) is added.
+    weights : array
+        The weight of each row, which is that of its sequence: all sums are linear in the message from the last row.
     carry : array
         The distribution of the state before the first row, if that row does not begin a sequence.
     """
     n_rows, n_states = index.shape[0], initial_counts.shape[0]
-    beta = np.ones(n_states)
+    beta = np.full(n_states, weights[n_rows - 1])
     ahead = np.empty(n_states)
     pairs = np.zeros((n_states, n_states))
     for t in range(n_rows - 1, -1, -1):
@@ -136,7 +140,7 @@ def backward(
         if begins[t]:
             for j in range(n_states):
                 initial_counts[j] += alpha[j] * beta[j]
-            beta[:] = 1.0
+            beta[:] = weights[t - 1]
             continue
         row = table[np.uint64(index[t])]
         scale = 1.0 / scales[t]
@@ -315,28 +319,34 @@ class HMM(State):
         transitions = squared_roots(vector[:size].reshape(self.transitions.shape))
         return HMM(self.initial, transitions, self.emissions.from_vector(vector[size:]))
 
-    def e_step(self, rows: Any, begins: BoolArray) -> HMMStatistics:
+    def e_step(self, rows: Any, begins: BoolArray, weights: FloatArray | None = None) -> HMMStatistics:
         """Return the sufficient statistics of whole sequences; blocks of sequences run in threads."""
         blocks = list(_blocks(begins))
         parts = map_blocks(
-            lambda block: self.e_step_block(rows[block], begins[block], self.initial)[0],
+            lambda block: self.e_step_block(
+                rows[block], begins[block], self.initial, None if weights is None else weights[block]
+            )[0],
             blocks,
             parallel=len(blocks) > 1,
         )
         return reduce(add, parts)
 
-    def e_step_block(self, rows: Any, begins: BoolArray, carry: FloatArray) -> tuple[HMMStatistics, FloatArray]:
+    def e_step_block(
+        self, rows: Any, begins: BoolArray, carry: FloatArray, weights: FloatArray | None = None
+    ) -> tuple[HMMStatistics, FloatArray]:
         """Return the statistics of consecutive rows, and the filtered state of the last of them.
 
         `carry` is the filtered state of the row before the first, for a first row that does not begin a sequence.
+        `weights` are those of rows, the same for all rows of a sequence.
         """
         table, index, log_factors = self.emissions.likelihoods(rows)
         filtered, scales = self._forward(table, index, begins, carry)
-        posterior = np.zeros_like(table)
-        initial, transitions = self._backward(table, index, begins, filtered, scales, carry, posterior, index)
-        likelihood = float(np.log(scales).sum() + (0.0 if log_factors is None else log_factors.sum()))
+        posterior, n = np.zeros_like(table), float(len(begins) if weights is None else weights.sum())
+        initial, transitions = self._backward(table, index, begins, filtered, scales, carry, posterior, index, weights)
+        likelihood = times(np.log(scales), weights).sum()
+        likelihood += 0.0 if log_factors is None else times(log_factors, weights).sum()
         emissions = self.emissions.statistics(rows, posterior)
-        return HMMStatistics(float(len(begins)), likelihood, initial, transitions, emissions), filtered[-1].copy()
+        return HMMStatistics(n, float(likelihood), initial, transitions, emissions), filtered[-1].copy()
 
     def m_step(self, statistics: HMMStatistics) -> HMM:
         """Return the likeliest model for sufficient statistics."""
@@ -394,12 +404,13 @@ class HMM(State):
         carry: FloatArray,
         posterior: FloatArray,
         target: IndexArray,
+        weights: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Return expected initial states and transitions, and add the posterior of row t to posterior[target[t]]."""
         initial, transitions = np.zeros_like(self.initial), np.zeros_like(self.transitions)
         matrices = (_writable(self.transitions), _writable(self.transitions.T))
-        carry = _writable(carry)
-        backward(*matrices, table, index, begins, filtered, scales, carry, initial, transitions, posterior, target)
+        carry, own = _writable(carry), np.ones(len(begins)) if weights is None else _writable(weights)
+        backward(*matrices, table, index, begins, filtered, scales, own, carry, initial, transitions, posterior, target)
         return initial, transitions
 
 
@@ -423,11 +434,13 @@ def _blocks(begins: BoolArray) -> Iterator[slice]:
 squarem_hmm = partial(squarem, to_vector=HMM.to_vector, from_vector=lambda vector, hmm: hmm.from_vector(vector))
 
 
-def baum_welch(hmm: HMM, rows: Any, begins: BoolArray, *, max_iter: int, tol: float) -> EMResult[HMM]:
+def baum_welch(
+    hmm: HMM, rows: Any, begins: BoolArray, weights: FloatArray | None = None, *, max_iter: int, tol: float
+) -> EMResult[HMM]:
     """Run Baum-Welch from a model until an iteration raises the mean log-likelihood of a row by less than `tol`."""
 
     def step(at: HMM) -> tuple[HMM, float]:
-        statistics = at.e_step(rows, begins)
+        statistics = at.e_step(rows, begins, weights)
         return at.m_step(statistics), statistics.log_likelihood / statistics.n
 
     return squarem_hmm(step, hmm, max_iter=max_iter, tol=tol)

@@ -166,9 +166,10 @@ class Gaussian(State):
     total_variances: FloatArray = array_field(rule=usable_array("n_features", low=np.finfo(np.float64).tiny))
 
     @classmethod
-    def of_rows(cls, rows: FloatArray, n_states: int, *, full: bool) -> Gaussian:
+    def of_rows(cls, rows: FloatArray, n_states: int, weights: FloatArray | None = None, *, full: bool) -> Gaussian:
         """Return states that all have the distribution of the rows."""
-        origin, variances = rows.mean(axis=0), rows.var(axis=0)
+        origin = np.average(rows, axis=0, weights=weights)
+        variances = np.average(np.square(rows - origin), axis=0, weights=weights)
         largest = variances.max(initial=0.0)
         # A column that does not vary has no unit: any positive variance will do.
         varies = (np.ptp(rows, axis=0) > 0) & (variances > 1 / np.finfo(np.float64).max)
@@ -319,10 +320,11 @@ class Poisson(State):
     origin: FloatArray = array_field(rule=usable_array("n_features", low=0))
 
     @classmethod
-    def of_rows(cls, rows: FloatArray, n_states: int) -> Poisson:
+    def of_rows(cls, rows: FloatArray, n_states: int, weights: FloatArray | None = None) -> Poisson:
         """Return states that all have the rates of the rows."""
+        n = len(rows) if weights is None else weights.sum()
         # A column of zeros has no rate: any small one will do.
-        origin = np.maximum(rows.mean(axis=0), 1 / (len(rows) + 1))
+        origin = np.maximum(np.average(rows, axis=0, weights=weights), 1 / (n + 1))
         return cls(np.tile(origin, (n_states, 1)), origin)
 
     @property

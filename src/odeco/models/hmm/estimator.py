@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.coerce import in_memory
+from odeco.io.rows import as_weights
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, optional, param
+from odeco.models.engine.weights import warn_of_few_rows
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
 from odeco.models.hmm.sequences import (
@@ -223,7 +225,16 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         one_feature = self._learnt.spec.settings.covariance_type == "full" and not emissions.full
         return emissions.covariances[:, :, None] if one_feature else emissions.covariances
 
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, symbol_names: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        lengths: Any = None,
+        symbol_names: Any = None,
+        groups: Any = None,
+    ) -> Self:
         """Learn from whole sequences.
 
         Parameters
@@ -232,6 +243,10 @@ class TensorHMM(PrivateEstimator, EMEstimator):
             The rows of all sequences, one sequence after the other. Symbols are whole numbers from 0, or texts.
         y : object
             Ignored.
+        sample_weight : array of float, optional
+            How often each sequence counts: one number for each sequence, or one for each row, the same for all rows of
+            a sequence. By default each counts once. A sequence of weight 0 is left out, and symbols that no other has
+            are not learnt. A private model refuses weights.
         lengths : array of int, optional
             The length of each sequence, or texts, the name of the sequence of each row; by default all rows are one
             sequence.
@@ -241,10 +256,17 @@ class TensorHMM(PrivateEstimator, EMEstimator):
             For private models: which user each sequence belongs to; public. The guarantee is then for all sequences of
             one user, and every user counts once, with the mean over own sequences.
         """
-        return self._fit(X, y=y, lengths=lengths, symbol_names=symbol_names, groups=groups)
+        return self._fit(X, sample_weight, y=y, lengths=lengths, symbol_names=symbol_names, groups=groups)
 
     def partial_fit(
-        self, X: Any, y: Any = None, *, lengths: Any = None, goes_on: bool = False, symbol_names: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        lengths: Any = None,
+        goes_on: bool = False,
+        symbol_names: Any = None,
     ) -> Self:
         """Update the model with another batch, in one pass; memory does not grow.
 
@@ -257,6 +279,9 @@ class TensorHMM(PrivateEstimator, EMEstimator):
             The rows of the batch.
         y : object
             Ignored.
+        sample_weight : array of float, optional
+            How often each sequence of the batch counts, as for `fit`. In a stream with weights no sequence goes on in
+            another batch.
         lengths : array of int, optional
             The length of each sequence within the batch; by default the batch is one sequence.
         goes_on : bool
@@ -264,11 +289,18 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         symbol_names : list of str, optional
             The names of the symbols; for the first batch, and needed there if symbols are texts.
         """
-        return self._partial_fit(X, y=y, lengths=lengths, symbol_names=symbol_names, goes_on=goes_on, in_batches=True)
+        stream = vars(self)["_learnt"].stream if self.__sklearn_is_fitted__() else None
+        if goes_on and (sample_weight is not None or (stream is not None and stream.is_weighted)):
+            raise ValueError(
+                "`goes_on` must be False in a stream with weights: a weight is that of a whole sequence. Got "
+                "goes_on=True. Pass whole sequences, or leave `sample_weight` out."
+            )
+        side: Any = {"lengths": lengths, "symbol_names": symbol_names, "goes_on": goes_on, "in_batches": True}
+        return self._partial_fit(X, sample_weight, y=y, **side)
 
-    def fit_predict(self, X: Any, y: Any = None, *, lengths: Any = None) -> IndexArray:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, *, lengths: Any = None) -> IndexArray:
         """Fit the model to sequences, and return the most probable path of each."""
-        return self.fit(X, y, lengths=lengths).predict(X, lengths)
+        return self.fit(X, y, sample_weight, lengths=lengths).predict(X, lengths)
 
     def predict(self, X: Any, lengths: Any = None) -> IndexArray:
         """Return the states of the most probable path of each sequence (Viterbi)."""
@@ -290,16 +322,19 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         hmm, data = self._model_and_data(X, lengths)
         return hmm.log_likelihoods(data.rows, data.begins)
 
-    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, lengths: Any = None) -> float:
         """Return the mean log-likelihood of a row; times the number of rows it is what hmmlearn returns.
+
+        A row counts by the weight of its sequence, `sample_weight` as for `fit`.
 
         A private model refuses, and so do `bic` and `aic`: a search over settings calls them, and would choose by the
         exact sequences that each model was made to hide. For sequences that need no protection take the mean of
         `score_samples`.
         """
-        scores = self._scores("score", X, lengths=lengths)
-        check_labels(y, len(scores))
-        return float(scores.mean())
+        total, n = self._log_likelihood("score", X, sample_weight, lengths=lengths)
+        if y is not None:
+            check_labels(y, _num_samples(in_memory(X)))
+        return total / n
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, IndexArray]:
         """Draw one sequence: return its rows, as `fit` takes them, and its states.
@@ -317,6 +352,31 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         fit = self._learnt.fit
         rows, _ = self._encode(X, fit.context, lengths=lengths)
         return fit.params, self._learnt.spec.prepare(rows, fit.context)
+
+    def _weigh(self, X: Any, sample_weight: Any, side: dict[str, Any]) -> tuple[Any, FloatArray | None, dict[str, Any]]:
+        """Return the rows of sequences that count, the weight of each row, and `side` with their lengths."""
+        if sample_weight is None:
+            return X, None, side
+        X = in_memory(X)
+        n_rows, shape = _num_samples(X), np.asarray(sample_weight).shape
+        lengths = as_lengths(side.get("lengths"), n_rows, low=1)
+        if shape == (n_rows,):
+            rows = as_weights(sample_weight, n_rows)
+            weights = rows[np.append(0, np.cumsum(lengths)[:-1])]
+            if not np.array_equal(rows, np.repeat(weights, lengths)):
+                raise ValueError(
+                    "`sample_weight` must be the same for all rows of a sequence, which counts as a whole. Got "
+                    f"different weights within one of {len(lengths):,} sequences. Pass one weight for each sequence, "
+                    "and the `lengths` of sequences."
+                )
+        else:
+            weights = as_weights(sample_weight, len(lengths), "sequence")
+        of_rows, kept = np.repeat(weights, lengths), weights > 0
+        warn_of_few_rows(of_rows)
+        if kept.all():
+            return X, of_rows, side
+        side = {name: value for name, value in side.items() if name != "y"} | {"lengths": lengths[kept]}
+        return _safe_indexing(X, np.flatnonzero(of_rows)), of_rows[of_rows > 0], side
 
     def _rows_to_show(self, rows: Any, lengths: Any) -> Sequences | None:
         return None if rows is None else self._model_and_data(rows, lengths)[1]

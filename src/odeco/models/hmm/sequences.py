@@ -67,7 +67,7 @@ def begins_of(lengths: Any, n_rows: int) -> BoolArray:
 
 def check_labels(y: Any, n_rows: int) -> None:
     """Raise if `y`, which is ignored, is not one label per row, and so is probably meant as lengths."""
-    if y is not None and np.shape(y)[:1] != (n_rows,):
+    if y is not None and np.asarray(y).shape[:1] != (n_rows,):
         raise ValueError(
             f"`y` is ignored, and must be None or one label for each of {n_rows:,} rows. Got shape {np.shape(y)}. Pass "
             "lengths by name: lengths=."

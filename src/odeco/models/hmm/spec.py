@@ -20,6 +20,7 @@ from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import N_FOLDS, Calibration
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
+from odeco.models.engine.weights import count_rows, split, times
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, squarem_hmm
 from odeco.models.hmm.display import describe
 from odeco.models.hmm.emissions import Gaussian, Poisson, distributions, multinomial_log_likelihoods
@@ -100,7 +101,7 @@ class HMMSpec(EMSpec):
         own = features[:, 0].astype(np.int64) if context.n_symbols else np.ascontiguousarray(features)
         return Sequences(own, rows[:, 0] > 0)
 
-    def fit(self, data: Sequences, base: HMMContext, seed: int) -> Fit:
+    def fit(self, data: Any, base: HMMContext, seed: int) -> Fit:
         """Return the model of sequences."""
         k = self.settings.n_components
         needed = MIN_ROWS if k == "auto" else max(MIN_ROWS, k)
@@ -110,23 +111,24 @@ class HMMSpec(EMSpec):
                 f"Got n_samples={len(data)}. Pass more rows, or fewer states."
             )
         if not base.n_symbols:
-            check_range(data.rows)
+            check_range(split(data)[0].rows)
         return super().fit(data, base, seed)
 
-    def update_context(self, context: HMMContext, data: Sequences) -> HMMContext:
+    def update_context(self, context: HMMContext, data: Any) -> HMMContext:
         """Return the context with the likelihood of one state, with which the verdict compares the model."""
         if not math.isnan(context.independent_log_likelihood):
             return context
+        sequences, weights = split(data)
         if context.n_symbols:
-            counts = np.bincount(data.rows, minlength=context.n_symbols)[None].astype(np.float64)
-            likelihood = float(multinomial_log_likelihoods(counts)[0]) / len(data)
+            counts = np.bincount(sequences.rows, weights, minlength=context.n_symbols)[None].astype(np.float64)
+            likelihood = float(multinomial_log_likelihoods(counts)[0]) / count_rows(data)
         else:
-            one = self.emissions(context)(data.rows, 1)
-            one = one.m_step(one.statistics(data.rows, np.ones((len(data), 1))))
-            likelihood = float(one.log_likelihoods(data.rows)[0].mean())
+            one = self.emissions(context)(sequences.rows, 1, weights)
+            one = one.m_step(one.statistics(sequences.rows, times(np.ones((len(data), 1)), weights)))
+            likelihood = float(np.average(one.log_likelihoods(sequences.rows)[0][:, 0], weights=weights))
         return replace(context, independent_log_likelihood=likelihood)
 
-    def learn(self, data: Sequences, context: HMMContext, k: int, seed: int) -> tuple[str, EMResult[HMM]]:
+    def learn(self, data: Any, context: HMMContext, k: int, seed: int) -> tuple[str, EMResult[HMM]]:
         """Return the likeliest model of spectral starts, of several seeds if rows are few.
 
         With a mask, its states find their places, and Baum-Welch goes on without the transitions that are not allowed.
@@ -142,7 +144,7 @@ class HMMSpec(EMSpec):
             best = replace(masked, n_iter=best.n_iter + masked.n_iter)
         return "triples of rows", replace(best, params=self.ordered(best.params))
 
-    def _learn_once(self, data: Sequences, context: HMMContext, k: int, seed: int) -> EMResult[HMM]:
+    def _learn_once(self, data: Any, context: HMMContext, k: int, seed: int) -> EMResult[HMM]:
         """Run a few iterations from spectral starts, and the rest from the best of split-and-merge models."""
         step = self.step_on(data, context)
         how: Any = {"tol": self.settings.tol, "run": squarem_hmm}
@@ -151,23 +153,26 @@ class HMMSpec(EMSpec):
         begun = [start for _, start in self.starts(data, data, context, k, np.random.default_rng(seed), seed)]
         found = best_of(begun, step, first_iter=n_first, max_iter=n_first, **how)
         if n_rest:
-            around = split_merge_starts(found.params, data.rows, data.begins, seed=seed)
+            sequences, weights = split(data)
+            around = split_merge_starts(found.params, sequences.rows, sequences.begins, weights, seed=seed)
             rest = best_of(around, step, first_iter=min(n_first, n_rest), max_iter=n_rest, **how)
             found = replace(rest, n_iter=found.n_iter + rest.n_iter)
         return found
 
-    def brief(self, n: int) -> Self:
+    def brief(self, n: float) -> Self:
         """Return the specification with one seed."""
         spec = super().brief(n)
         spec.n_seeds = 1
         return spec
 
     def starts(
-        self, data: Sequences, trial: Any, context: HMMContext, k: int, rng: np.random.Generator, seed: int
+        self, data: Any, trial: Any, context: HMMContext, k: int, rng: np.random.Generator, seed: int
     ) -> list[tuple[str, HMM]]:
         """Return two starts from the triples of rows."""
-        emissions = self.emissions(context)
-        starts = spectral_starts(data.rows, data.begins, context.n_symbols, k, emissions=emissions, seed=seed)
+        emissions, (sequences, weights) = self.emissions(context), split(data)
+        starts = spectral_starts(
+            sequences.rows, sequences.begins, context.n_symbols, k, weights, emissions=emissions, seed=seed
+        )
         return [("triples of rows", start) for start in starts]
 
     def emissions(self, context: HMMContext) -> EmissionsOf:
@@ -178,25 +183,27 @@ class HMMSpec(EMSpec):
             else partial(Gaussian.of_rows, full=self.settings.covariance_type == "full")
         )
 
-    def selection_rows(self, data: Sequences, rng: np.random.Generator) -> tuple[Sequences, IndexArray]:
+    def selection_rows(self, data: Any, rng: np.random.Generator) -> tuple[Any, IndexArray]:
         """Return the first rows, and the permutation whose fifths are folds: whole sequences, or stretches of few."""
         some = data[: self.selection_size]
-        number, n_sequences = np.cumsum(some.begins) - 1, int(some.begins.sum())
+        begins = split(some)[0].begins
+        number, n_sequences = np.cumsum(begins) - 1, int(begins.sum())
         if n_sequences >= 2 * N_FOLDS:
             number = rng.permutation(n_sequences)[number]
         return some, np.argsort(np.argsort(number, kind="stable"), kind="stable")
 
     def statistics(
-        self, params: HMM, data: Sequences, context: HMMContext, carry: FloatArray | None = None
+        self, params: HMM, data: Any, context: HMMContext, carry: FloatArray | None = None
     ) -> tuple[HMMStatistics, FloatArray | None]:
         """Return the statistics of sequences; in a stream also the filtered state of the last row."""
+        sequences, weights = split(data)
         if carry is None:
-            return self.e_step(params, data, context), None
-        return params.e_step_block(data.rows, data.begins, carry if carry.size else params.initial)
+            return self.e_step(params, sequences, weights, context), None
+        return params.e_step_block(sequences.rows, sequences.begins, carry if carry.size else params.initial, weights)
 
-    def e_step(self, params: HMM, block: Sequences, context: HMMContext) -> HMMStatistics:
+    def e_step(self, params: HMM, block: Sequences, weights: FloatArray | None, context: HMMContext) -> HMMStatistics:
         """Return the statistics of whole sequences."""
-        return params.e_step(block.rows, block.begins)
+        return params.e_step(block.rows, block.begins, weights)
 
     def m_step(self, statistics: HMMStatistics, params: HMM, context: HMMContext) -> HMM:
         """Return the likeliest model for statistics."""
@@ -222,7 +229,7 @@ class HMMSpec(EMSpec):
     def verify(self, state: Any) -> None:
         """Require a model of the kind of emissions that the context names, and rows of that kind in a buffer."""
         n_symbols, hmm = state.context.n_symbols, state.params
-        statistics, rows = getattr(state, "statistics", None), getattr(state, "waiting", np.zeros((0, 2)))
+        statistics, rows = getattr(state, "statistics", None), np.asarray(getattr(state, "buffer", np.zeros((0, 2))))
         if hmm is not None:
             kind = getattr(hmm.emissions, "probabilities", np.zeros((0, 0))).shape[1]
             require(

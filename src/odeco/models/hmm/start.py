@@ -34,6 +34,7 @@ from scipy import sparse
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.moments import classes_of_three_views
+from odeco.models.engine.weights import times
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson, multinomial_log_likelihoods
 
@@ -59,51 +60,52 @@ _MAX_ROUNDS, _PAIRS_PER_MERGER = 10, 4
 _MOST_ORDERS, _LEAST_LEAVING = 1000, 1e-3
 
 
-def split_merge_starts(hmm: HMM, rows: Any, begins: BoolArray, *, seed: int) -> Iterator[HMM]:
+def split_merge_starts(
+    hmm: HMM, rows: Any, begins: BoolArray, weights: FloatArray | None = None, *, seed: int
+) -> Iterator[HMM]:
     """Yield a model, and models of the same size that splitting and merging its states gives."""
     yield hmm
     rng = np.random.default_rng([seed, 1])
     n_splits = _N_SPLITS["vectors" if np.ndim(rows) > 1 else "symbols"]
-    for part, part_begins in consecutive_parts(rows, begins, hmm.n_states, n_splits):
-        yield reduce_states(hmm.split(rng), part, part_begins, hmm.n_states)
+    for part, part_begins, own in consecutive_parts(rows, begins, weights, hmm.n_states, n_splits):
+        yield reduce_states(hmm.split(rng), part, part_begins, hmm.n_states, own)
 
 
-def consecutive_parts(rows: Any, begins: BoolArray, n_states: int, number: int) -> Iterator[tuple[Any, BoolArray]]:
-    """Yield this number of parts of consecutive rows, spread over all rows, and which rows begin a sequence."""
+def consecutive_parts(
+    rows: Any, begins: BoolArray, weights: FloatArray | None, n_states: int, number: int
+) -> Iterator[tuple[Any, BoolArray, FloatArray | None]]:
+    """Yield this number of parts of consecutive rows, spread over all rows: rows, which begin a sequence, weights."""
     per_state = _VECTORS_PER_STATE if np.ndim(rows) > 1 else _SYMBOLS_PER_STATE
     size = min(max(per_state * n_states, _MIN_PART), len(rows))
     for part in range(number):
         first = part * (len(rows) - size) // max(number - 1, 1)
-        part_begins = begins[first : first + size].copy()
+        own = slice(first, first + size)
+        part_begins = begins[own].copy()
         part_begins[0] = True
-        yield rows[first : first + size], part_begins
+        yield rows[own], part_begins, None if weights is None else weights[own]
 
 
-def reduce_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int) -> HMM:
+def reduce_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights: FloatArray | None = None) -> HMM:
     """Return a model with `n_states` states, from one with at least that number, by EM and mergers."""
     if hmm.n_states == n_states:
         return hmm
-    hmm = baum_welch(hmm, rows, begins, max_iter=_SPARE_ITER, tol=0.0).params
-    return merge_states(hmm, rows, begins, n_states)
+    hmm = baum_welch(hmm, rows, begins, weights, max_iter=_SPARE_ITER, tol=0.0).params
+    return merge_states(hmm, rows, begins, n_states, weights)
 
 
-def merge_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int) -> HMM:
+def merge_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights: FloatArray | None = None) -> HMM:
     """Return a model with `n_states` states from one with more, by mergers and an EM iteration after each round."""
     per_round = -(-(hmm.n_states - n_states) // _MAX_ROUNDS)
     while hmm.n_states > n_states:
-        statistics = hmm.e_step(rows, begins)
+        statistics = hmm.e_step(rows, begins, weights)
         n_mergers = min(per_round, hmm.n_states - n_states)
         pairs, costs = merge_costs(hmm, statistics)
         pairs = pairs[np.argsort(costs, kind="stable")[: _PAIRS_PER_MERGER * n_mergers]]
-        scores = [
-            hmm.m_step(merge_statistics(statistics, _labels(hmm.n_states, pair[None])))
-            .log_likelihoods(rows, begins)
-            .mean()
-            for pair in pairs
-        ]
+        merged = (hmm.m_step(merge_statistics(statistics, _labels(hmm.n_states, pair[None]))) for pair in pairs)
+        scores = [np.average(each.log_likelihoods(rows, begins), weights=weights) for each in merged]
         chosen = _disjoint(pairs[np.argsort(-np.array(scores), kind="stable")])[:n_mergers]
         hmm = hmm.m_step(merge_statistics(statistics, _labels(hmm.n_states, chosen)))
-        hmm = hmm.m_step(hmm.e_step(rows, begins))
+        hmm = hmm.m_step(hmm.e_step(rows, begins, weights))
     return hmm
 
 
@@ -220,34 +222,49 @@ _MIN_TRANSITION = 0.01
 _MIN_FREQUENCY = 1e-12
 
 
-#: Makes emissions of vectors or counts, which are the same in all states, from rows and a number of states.
-EmissionsOf = Callable[[FloatArray, int], Gaussian | Poisson]
+#: Makes emissions of vectors or counts, which are the same in all states, from rows, a number of states and weights.
+EmissionsOf = Callable[[FloatArray, int, FloatArray | None], Gaussian | Poisson]
 
 
 def spectral_starts(
-    rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, emissions: EmissionsOf, seed: int
+    rows: Any,
+    begins: BoolArray,
+    n_symbols: int,
+    n_states: int,
+    weights: FloatArray | None = None,
+    *,
+    emissions: EmissionsOf,
+    seed: int,
 ) -> Iterator[HMM]:
     """Yield the starts of Baum-Welch; `n_symbols` is 0 for vectors and counts, of which `emissions` makes states."""
-    parts = consecutive_parts(rows, begins, n_states, len(_MIN_SHARES))
-    for number, (min_share, (part, part_begins)) in enumerate(zip(_MIN_SHARES, parts, strict=True)):
+    parts = consecutive_parts(rows, begins, weights, n_states, len(_MIN_SHARES))
+    for number, (min_share, (part, part_begins, own)) in enumerate(zip(_MIN_SHARES, parts, strict=True)):
         how: Any = {"min_share": min_share, "seed": seed + number}
         if n_symbols:
-            hmm = start_of_symbols(part, part_begins, n_symbols, n_states, **how)
+            hmm = start_of_symbols(part, part_begins, n_symbols, n_states, own, **how)
         else:
-            hmm = start_of_vectors(part, part_begins, emissions(part, n_states), **how)
-        yield reduce_states(hmm, part, part_begins, n_states)
+            hmm = start_of_vectors(part, part_begins, emissions(part, n_states, own), own, **how)
+        yield reduce_states(hmm, part, part_begins, n_states, own)
 
 
 def start_of_symbols(
-    rows: IndexArray, begins: BoolArray, n_symbols: int, n_states: int, *, min_share: float, seed: int
+    rows: IndexArray,
+    begins: BoolArray,
+    n_symbols: int,
+    n_states: int,
+    weights: FloatArray | None = None,
+    *,
+    min_share: float,
+    seed: int,
 ) -> HMM:
     """Return a model of symbols with spare states, as far as there are symbols for them; else a random model."""
-    triples = Triples.of_rows(rows, begins, n_symbols)
+    triples = Triples.of_rows(rows, begins, n_symbols, weights)
     n_occurring = min(np.unique(each).size for each in triples.symbols)
     if 1 < n_states <= n_occurring:
         return hmm_of_triples(triples, min(_SPARE_FACTOR * n_states, n_occurring), seed=seed, min_share=min_share)[0]
     rng = np.random.default_rng(seed)
-    frequencies = (np.bincount(rows, minlength=n_symbols) + 1.0) / (len(rows) + n_symbols)
+    counts = np.bincount(rows, weights, minlength=n_symbols)
+    frequencies = (counts + 1.0) / (counts.sum() + n_symbols)
     emissions = frequencies * rng.uniform(0.5, 1.5, (n_states, n_symbols))
     transitions = rng.uniform(0.5, 1.5, (n_states, n_states)) + n_states * np.eye(n_states)
     return HMM(
@@ -258,14 +275,20 @@ def start_of_symbols(
 
 
 def start_of_vectors(
-    rows: FloatArray, begins: BoolArray, emissions: Gaussian | Poisson, *, min_share: float, seed: int
+    rows: FloatArray,
+    begins: BoolArray,
+    emissions: Gaussian | Poisson,
+    weights: FloatArray | None = None,
+    *,
+    min_share: float,
+    seed: int,
 ) -> HMM:
     """Return a model of vectors: a model of quantised rows gives the posterior with which emissions are fitted."""
     n_states = len(emissions.means)
     symbols, n_symbols = quantise(emissions.coordinates(rows), n_states, seed=seed)
-    hmm = start_of_symbols(symbols, begins, n_symbols, n_states, min_share=min_share, seed=seed)
-    hmm = baum_welch(hmm, symbols, begins, max_iter=_QUANTISED_ITER, tol=0.0).params
-    statistics = emissions.statistics(rows, hmm.posterior(symbols, begins))
+    hmm = start_of_symbols(symbols, begins, n_symbols, n_states, weights, min_share=min_share, seed=seed)
+    hmm = baum_welch(hmm, symbols, begins, weights, max_iter=_QUANTISED_ITER, tol=0.0).params
+    statistics = emissions.statistics(rows, times(hmm.posterior(symbols, begins), weights))
     return HMM(hmm.initial, hmm.transitions, emissions.m_step(statistics))
 
 
@@ -317,18 +340,23 @@ class Triples:
     n_triples: int
 
     @classmethod
-    def of_rows(cls, rows: IndexArray, begins: BoolArray, n_symbols: int) -> Triples:
+    def of_rows(cls, rows: IndexArray, begins: BoolArray, n_symbols: int, weights: FloatArray | None = None) -> Triples:
         """Count the triples within sequences."""
         within = ~(begins[1:-1] | begins[2:])
         keys = ((rows[:-2] * n_symbols + rows[1:-1]) * n_symbols + rows[2:])[within]
+        own = None if weights is None else weights[2:][within]
         if n_symbols**3 <= _MAX_DENSE:
-            table = np.bincount(keys, minlength=1)
+            table = np.bincount(keys, own, minlength=1)
             occurring = np.flatnonzero(table)
             counts = table[occurring]
-        else:
+        elif own is None:
             occurring, counts = np.unique(keys, return_counts=True)
+        else:
+            occurring, places = np.unique(keys, return_inverse=True)
+            counts = np.bincount(places, own)
         symbols = (occurring // n_symbols**2, occurring // n_symbols % n_symbols, occurring % n_symbols)
-        return cls(symbols, counts / max(keys.size, 1), n_symbols, keys.size)
+        n = keys.size if own is None else own.sum()
+        return cls(symbols, counts / (n if keys.size else 1), n_symbols, keys.size)
 
     @classmethod
     def of_table(cls, table: FloatArray) -> Triples:

@@ -169,9 +169,10 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         """Return the log-likelihood of each row: sources have their histograms, and the remainder is Gaussian."""
         return self._unmixing().log_likelihoods(self._encode(X, self._learnt.fit.context)[0])
 
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
-        """Return the mean log-likelihood of a row; see `score_samples`."""
-        return float(np.mean(self.score_samples(X)))
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002 - scikit-learn's
+        """Return the mean log-likelihood of a row, each counted by its weight; see `score_samples`."""
+        X, weights, _ = self._weigh(X, sample_weight, {})
+        return float(np.average(self.score_samples(X), weights=weights))
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, FloatArray]:
         """Draw rows, n x d, and return the sources that they were mixed from; the remainder is Gaussian."""

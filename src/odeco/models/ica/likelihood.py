@@ -21,11 +21,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
+from odeco.models.engine.weights import count_rows, split
 
 #: A histogram has this number of bins, from −_RANGE to _RANGE. Values beyond count in the first or the last.
 N_BINS, _RANGE = 200, 10.0
@@ -45,11 +47,12 @@ _MAX_CHANGE, _N_HALVINGS, _ARMIJO = 0.5, 12, 1e-4
 _N_SMALL, _LEAST_GAIN = 3, 1e-6
 
 
-def histogram(sources: FloatArray) -> FloatArray:
-    """Return the number of values of each source (k x n) in each bin, k x 200."""
+def histogram(sources: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """Return the number of values of each source (k x n) in each bin, k x 200, counted by the weights of rows."""
     k = len(sources)
     flat = _bins(sources) + np.arange(k)[:, None] * N_BINS
-    return np.asarray(np.bincount(flat.ravel(), minlength=k * N_BINS).reshape(k, N_BINS).astype(np.float64))
+    counts = np.bincount(flat.ravel(), None if weights is None else np.tile(weights, k), minlength=k * N_BINS)
+    return np.asarray(counts.reshape(k, N_BINS).astype(np.float64))
 
 
 def log_densities(counts: FloatArray, sources: FloatArray) -> FloatArray:
@@ -87,7 +90,7 @@ class HistogramLikelihood:
 
     Attributes
     ----------
-    blocks : list of arrays
+    blocks : list of arrays or Weighted
         The rows.
     centre : array
         What is subtracted from rows: their mean.
@@ -95,7 +98,7 @@ class HistogramLikelihood:
         Their covariance; None stands for I.
     """
 
-    blocks: list[FloatArray]
+    blocks: list[Any]
     centre: FloatArray
     covariance: FloatArray | None = None
 
@@ -111,11 +114,12 @@ class HistogramLikelihood:
         table = np.zeros_like(inner)
         table[:, :-1] = (inner[:, :-1] - inner[:, 1:]) / _BIN_WIDTH
 
-        def of_block(sources: FloatArray) -> FloatArray:
+        def of_block(sources: FloatArray, weights: FloatArray | None) -> FloatArray:
             scores = np.take_along_axis(table, _centres_below(sources)[0], axis=1)
-            return np.column_stack([scores @ sources.T, np.sum(scores * scores, axis=1)])
+            counted = scores if weights is None else scores * weights
+            return np.column_stack([counted @ sources.T, np.sum(counted * scores, axis=1)])
 
-        means = self._sum(unmixing, of_block) / sum(map(len, self.blocks))
+        means = self._sum(unmixing, of_block) / sum(map(count_rows, self.blocks))
         cross, curvature = means[:, :-1], means[:, -1]
         across = unmixing if self.covariance is None else unmixing @ self.covariance
         slope = -cross - (1 - np.diagonal(cross))[:, None] * (across @ unmixing.T)
@@ -128,18 +132,22 @@ class HistogramLikelihood:
         return np.asarray(unmixing / np.sqrt(np.sum(across * unmixing, axis=1))[:, None])
 
     def _shares(self, unmixing: FloatArray) -> FloatArray:
-        return np.asarray(self._sum(unmixing, _shared_counts) / sum(map(len, self.blocks)))
+        return np.asarray(self._sum(unmixing, _shared_counts) / sum(map(count_rows, self.blocks)))
 
     def _value(self, unmixing: FloatArray, shares: FloatArray) -> float:
         across = unmixing if self.covariance is None else unmixing @ self.covariance
         volume = np.linalg.slogdet(across @ unmixing.T)[1] / 2
         return float(volume + np.sum(shares * np.log(_smoothed(shares) / _BIN_WIDTH)))
 
-    def _sum(self, unmixing: FloatArray, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return the sum of a function of the sources of each block, in their order, whatever the threads."""
+    def _sum(self, unmixing: FloatArray, function: Callable[[FloatArray, FloatArray | None], FloatArray]) -> FloatArray:
+        """Return the sum of a function of the sources and weights of each block, in order, whatever the threads."""
+
+        def of_block(block: Any) -> FloatArray:
+            rows, weights = split(block)
+            return function(unmixing @ (rows - self.centre).T, weights)
+
         with one_blas_thread():
-            parts = map_blocks(lambda block: function(unmixing @ (block - self.centre).T), self.blocks, parallel=True)
-            return reduce(add, parts)
+            return reduce(add, map_blocks(of_block, self.blocks, parallel=True))
 
 
 def _smoothed(shares: FloatArray) -> FloatArray:
@@ -153,13 +161,14 @@ def _centres_below(sources: FloatArray) -> tuple[IndexArray, FloatArray]:
     return below, places - below
 
 
-def _shared_counts(sources: FloatArray) -> FloatArray:
+def _shared_counts(sources: FloatArray, weights: FloatArray | None) -> FloatArray:
     """Return the number of values of each source (k x n) in each bin, shared between neighbours, k x 200."""
     k = len(sources)
     below, distance = _centres_below(sources)
     flat = (below + np.arange(k)[:, None] * N_BINS).ravel()
-    above = np.bincount(flat, distance.ravel(), minlength=k * N_BINS).reshape(k, N_BINS)
-    counts = np.bincount(flat, minlength=k * N_BINS).reshape(k, N_BINS) - above
+    shares, counted = (distance, None) if weights is None else (distance * weights, np.tile(weights, k))
+    above = np.bincount(flat, shares.ravel(), minlength=k * N_BINS).reshape(k, N_BINS)
+    counts = np.bincount(flat, counted, minlength=k * N_BINS).reshape(k, N_BINS) - above
     counts[:, 1:] += above[:, :-1]
     return np.asarray(counts)
 

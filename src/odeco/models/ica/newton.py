@@ -28,7 +28,7 @@ maximised (`odeco.models.ica.likelihood`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,11 +93,17 @@ _DERIVATIVES = np.array([_derivative(*each) for each in _FUNCTIONS])
 _PRODUCTS = np.array([[_reduced(a + c, b + d) for c, d in _FUNCTIONS] for a, b in _FUNCTIONS])
 
 
-def sum_powers(sources: FloatArray) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-    """Return the power sums over the rows of sources (k x n, one row per column), and the powers for `score_values`."""
+def sum_powers(sources: FloatArray, weights: FloatArray | None = None) -> tuple[FloatArray, tuple[FloatArray, ...]]:
+    """Return the power sums over the rows of sources (k x n, one row per column), and the powers for `score_values`.
+
+    `weights` are those of the rows, if they have any.
+    """
+
+    def total(values: FloatArray | BoolArray) -> FloatArray:
+        return np.asarray(values.sum(axis=1) if weights is None else values @ weights)
 
     def dot(first: FloatArray, second: FloatArray) -> FloatArray:
-        return np.asarray(np.einsum("kn,kn->k", first, second))
+        return np.asarray(np.einsum("kn,kn->k", first if weights is None else first * weights, second))
 
     y = np.clip(sources, -_LIMIT, _LIMIT)
     y2 = y * y
@@ -106,12 +112,12 @@ def sum_powers(sources: FloatArray) -> tuple[FloatArray, tuple[FloatArray, ...]]
     r2 = r * r
     r3 = r2 * r
     yr = y * r
-    number = np.full(len(y), float(y.shape[1]))
-    powers = (number, y.sum(axis=1), dot(y, y), dot(y, y2), dot(y2, y2), dot(y2, y3), dot(y3, y3))
-    even = (r.sum(axis=1), dot(r, r), dot(r, r2), dot(r2, r2), dot(r2, r3), dot(r3, r3))
+    number = np.full(len(y), float(y.shape[1] if weights is None else weights.sum()))
+    powers = (number, total(y), dot(y, y), dot(y, y2), dot(y2, y2), dot(y2, y3), dot(y3, y3))
+    even = (total(r), dot(r, r), dot(r, r2), dot(r2, r2), dot(r2, r3), dot(r3, r3))
     odd = (dot(y, r), dot(y, r2), dot(y, r3), dot(yr, r3), dot(yr * r, r3))
-    beyond = (np.sum(sources > _LIMIT, axis=1), np.sum(sources < -_LIMIT, axis=1))
-    unclipped = (sources.sum(axis=1), dot(y, sources))
+    beyond = (total(sources > _LIMIT), total(sources < -_LIMIT))
+    unclipped = (total(sources), dot(y, sources))
     return np.array((*powers, *even, *odd, *beyond, *unclipped)), (y, y2, r, r2, r3)
 
 
@@ -172,12 +178,15 @@ class ScoreStatistics:
     cross: FloatArray
 
     @classmethod
-    def of_rows(cls, unmixing: FloatArray, columns: FloatArray, coefficients: FloatArray) -> ScoreStatistics:
-        """Return the sums over the sources W x of rows (d x n, one row per column)."""
+    def of_rows(
+        cls, unmixing: FloatArray, columns: FloatArray, coefficients: FloatArray, weights: FloatArray | None = None
+    ) -> ScoreStatistics:
+        """Return the sums over the sources W x of rows (d x n, one row per column) with these weights."""
         total = cls.zeros(len(unmixing))
-        for first in range(0, columns.shape[1], _CACHE_BLOCK):
-            sums, powers = sum_powers(unmixing @ columns[:, first : first + _CACHE_BLOCK])
-            total = total + cls(sums, score_values(coefficients, powers) @ powers[0].T)
+        for block, own in _cache_blocks(columns, weights):
+            sums, powers = sum_powers(unmixing @ block, own)
+            scores = score_values(coefficients, powers)
+            total = total + cls(sums, (scores if own is None else scores * own) @ powers[0].T)
         return total
 
     @classmethod
@@ -189,12 +198,19 @@ class ScoreStatistics:
         return ScoreStatistics(self.powers + other.powers, self.cross + other.cross)
 
 
-def power_sums(unmixing: FloatArray, columns: FloatArray) -> FloatArray:
-    """Return the power sums of the sources W x of rows (d x n, one row per column)."""
+def power_sums(unmixing: FloatArray, columns: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """Return the power sums of the sources W x of rows (d x n, one row per column) with these weights."""
     total = np.zeros((N_SUMS, len(unmixing)))
-    for first in range(0, columns.shape[1], _CACHE_BLOCK):
-        total += sum_powers(unmixing @ columns[:, first : first + _CACHE_BLOCK])[0]
+    for block, own in _cache_blocks(columns, weights):
+        total += sum_powers(unmixing @ block, own)[0]
     return total
+
+
+def _cache_blocks(columns: FloatArray, weights: FloatArray | None) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+    """Yield some rows (d x n, one row per column) at a time, and their weights."""
+    for first in range(0, columns.shape[1], _CACHE_BLOCK):
+        own = slice(first, first + _CACHE_BLOCK)
+        yield columns[:, own], None if weights is None else weights[own]
 
 
 @dataclass(frozen=True, eq=False)

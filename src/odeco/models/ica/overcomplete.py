@@ -31,6 +31,7 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.rank import SURE
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.gaussians import blocks_of
+from odeco.models.engine.weights import Weighted
 from odeco.models.ica.likelihood import EDGES, N_BINS
 from odeco.models.ica.start import BLOCK, whiten
 from odeco.models.ica.unmixing import RANGE, Sources
@@ -235,8 +236,18 @@ def fourth_solver(dimension: int, n_components: int | None, seed: int) -> Fourth
     return FourthMomentSolver.start(dimension, n_components, seed=seed, memory=_MEMORY, cumulant=True)
 
 
-def advanced(solver: FourthMomentSolver, block: FloatArray) -> FourthMomentSolver:
+def refuse_weights() -> None:
+    """Raise: the fourth cumulant is added up without weights."""
+    raise ValueError(
+        "With `sample_weight` there must be at most as many sources as columns: the fourth cumulant, which finds more, "
+        "is added up without weights. Got weights, and more sources. Lower n_components, or repeat rows."
+    )
+
+
+def advanced(solver: FourthMomentSolver, block: Any) -> FourthMomentSolver:
     """Return the solver after a block of rows."""
+    if isinstance(block, Weighted):
+        refuse_weights()
     if solver.frame is None:
         return solver.advance(block, len(block))
     return solver.advance(mean_over(block, solver.query, solver.probes, 4), len(block))

@@ -24,10 +24,11 @@ from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
+from odeco.models.engine.weights import mapped, split, with_weights
 from odeco.models.ica.display import describe
 from odeco.models.ica.likelihood import HistogramLikelihood, histogram
 from odeco.models.ica.newton import NewtonResult, ScoreStatistics, fit_scores, newton, power_sums
-from odeco.models.ica.overcomplete import advanced, fit_of, fourth_solver
+from odeco.models.ica.overcomplete import advanced, fit_of, fourth_solver, refuse_weights
 from odeco.models.ica.start import BLOCK, cumulant_start, scaled, second_moment, unit_exponents, whiten
 from odeco.models.ica.stream import ICAStream
 from odeco.models.ica.unmixing import Sources, Unmixing, with_positive_mixing
@@ -68,22 +69,25 @@ class ICASpec(Spec):
 
     settings: TensorICA
 
-    def fit(self, data: FloatArray, base: ICAContext, seed: int) -> Fit:
+    def fit(self, data: Any, base: ICAContext, seed: int) -> Fit:
         """Return the sources of all rows."""
-        k, n = self.settings.n_components, len(data)
+        k, n, (rows, weights) = self.settings.n_components, len(data), split(data)
+        d = rows.shape[1]
         if n < _MIN_ROWS:
             raise ValueError(f"There must be at least {_MIN_ROWS} rows. Got n_samples={n}. Pass more rows.")
-        if k == "auto" or (isinstance(k, int) and k > data.shape[1]):
+        if weights is not None and isinstance(k, int) and k > d:
+            refuse_weights()
+        if weights is None and (k == "auto" or (isinstance(k, int) and k > d)):
             many = self._fit_many(data, base, seed)
             if many is not None:
                 return many
-        if k in (None, "auto", data.shape[1]):  # all directions: the units of columns do not matter
+        if k in (None, "auto", d):  # all directions: the units of columns do not matter
             return self._fit(data, base, seed, standardized=False)
         return fit_in_units(
             lambda scale: self._fit(data, base, seed, standardized=scale is not None),
             data,
             self.settings.standardize,
-            lambda found: float(found.params.log_likelihoods(data).mean()),
+            lambda found: float(np.average(found.params.log_likelihoods(rows), weights=weights)),
         )
 
     def _fit_many(self, data: FloatArray, base: ICAContext, seed: int) -> Fit | None:
@@ -96,11 +100,11 @@ class ICASpec(Spec):
             solver = advanced(solver, np.ascontiguousarray(data[start:stop]))
         return fit_of(solver, base)
 
-    def _fit(self, data: FloatArray, base: ICAContext, seed: int, *, standardized: bool) -> Fit:
+    def _fit(self, data: Any, base: ICAContext, seed: int, *, standardized: bool) -> Fit:
         """Return the sources in the leading directions of standardised columns, or of columns as they are."""
-        k, n = self.settings.n_components, len(data)
-        exponents = unit_exponents(data, by_column=standardized or k in (None, "auto", data.shape[1]))
-        rows = scaled(data, exponents)
+        k, n, (plain, _) = self.settings.n_components, len(data), split(data)
+        exponents = unit_exponents(plain, by_column=standardized or k in (None, "auto", plain.shape[1]))
+        rows = mapped(data, lambda each: scaled(each, exponents))
         moment = second_moment(rows)
         with one_blas_thread():
             white = whiten(moment.covariance, None if k == "auto" else k, standardized=standardized)
@@ -109,15 +113,17 @@ class ICASpec(Spec):
             if n > self.first_block:
                 places = np.random.default_rng([seed, 1]).choice(n, self.first_block, replace=False)
                 chosen = rows[np.sort(places)]
-            columns = np.ascontiguousarray(whitener.T @ (chosen - moment.mean).T)
-            found = self._unmix_whitened(columns, seed)
-            n_sources = self._select_k(columns, seed) if k == "auto" else len(found.unmixing)
+            chosen_rows, chosen_weights = split(chosen)
+            columns = np.ascontiguousarray(whitener.T @ (chosen_rows - moment.mean).T)
+            found = self._unmix_whitened(columns, chosen_weights, seed)
+            n_sources = self._select_k(columns, chosen_weights, seed) if k == "auto" else len(found.unmixing)
             unmixing, n_iter = found.unmixing @ whitener.T, found.n_iter
         if n > self.first_block:
 
             def statistics_at(matrix: FloatArray, coefficients: FloatArray) -> ScoreStatistics:
-                def of_block(block: FloatArray) -> ScoreStatistics:
-                    return ScoreStatistics.of_rows(matrix, (block - moment.mean).T, coefficients)
+                def of_block(block: Any) -> ScoreStatistics:
+                    own, weights = split(block)
+                    return ScoreStatistics.of_rows(matrix, (own - moment.mean).T, coefficients, weights)
 
                 return sum(
                     map_blocks(of_block, blocks_of(rows, BLOCK), parallel=True), ScoreStatistics.zeros(len(matrix))
@@ -135,14 +141,14 @@ class ICASpec(Spec):
         with one_blas_thread():
             order = np.argsort(-found.step.information, kind="stable")[:n_sources]
             unmixing = with_positive_mixing(unmixing[order], moment.covariance, exponents)
-            counts = histogram(unmixing @ (chosen - moment.mean).T)
+            counts = histogram(unmixing @ (chosen_rows - moment.mean).T, chosen_weights)
         information = found.step.information[order]
         params = Unmixing(exponents, moment.mean, moment.covariance, unmixing, whitener.T.copy(), information, counts)
         params.check_finite()
         context = replace(base, standardized=standardized)
         return Fit(params, context, Info(n, n_iter=n_iter, converged=found.converged, init="cumulants"))
 
-    def check_units(self, data: FloatArray, fit: Fit, seed: int) -> None:
+    def check_units(self, data: Any, fit: Fit, seed: int) -> None:
         """Warn if one column has nearly all of the variance, and decides which directions are kept."""
         k, covariance = self.settings.n_components, fit.params.covariance
         if isinstance(k, int) and k > len(covariance):
@@ -161,42 +167,47 @@ class ICASpec(Spec):
         """Return the sources in words and pictures."""
         return describe(fit, names)
 
-    def _unmix_whitened(self, columns: FloatArray, seed: int) -> NewtonResult:
-        """Return the unmixing matrix of whitened rows (k x n, one row per column)."""
-        start = cumulant_start(columns, seed=seed)
+    def _unmix_whitened(self, columns: FloatArray, weights: FloatArray | None, seed: int) -> NewtonResult:
+        """Return the unmixing matrix of whitened rows (k x n, one row per column) with these weights."""
+        start = cumulant_start(columns, weights, seed=seed)
         return newton(
-            lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients),
+            lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients, weights),
             start,
-            fit_scores(power_sums(start, columns)),
-            HistogramLikelihood(list(blocks_of(columns.T, BLOCK)), np.zeros(len(columns))),
+            fit_scores(power_sums(start, columns, weights)),
+            HistogramLikelihood(list(blocks_of(with_weights(columns.T, weights), BLOCK)), np.zeros(len(columns))),
             max_iter=self.settings.max_iter,
             tol=self.settings.tol,
         )
 
-    def _select_k(self, columns: FloatArray, seed: int) -> int:
+    def _select_k(self, columns: FloatArray, weights: FloatArray | None, seed: int) -> int:
         """Return the number of sources, found in half of the rows, that are not Gaussian in the other half."""
         permutation = np.random.default_rng([seed, 2]).permutation(columns.shape[1])
         half = len(permutation) // 2
         if half <= len(columns):
             return len(columns)  # there are too few rows to hold some out
         training, held_out = np.ascontiguousarray(columns[:, permutation[:half]]), columns[:, permutation[half:]]
-        return count_non_gaussian(self._unmix_whitened(training, seed).unmixing @ held_out)
+        seen, others = (None, None) if weights is None else (weights[permutation[:half]], weights[permutation[half:]])
+        return count_non_gaussian(self._unmix_whitened(training, seen, seed).unmixing @ held_out, others)
 
 
-def gaussianity_p_values(sources: FloatArray) -> FloatArray:
+def gaussianity_p_values(sources: FloatArray, weights: FloatArray | None = None) -> FloatArray:
     """Return the p-value of each source (k x n) under the hypothesis that it is Gaussian."""
-    centred = sources - sources.mean(axis=1, keepdims=True)
-    deviation = centred.std(axis=1, keepdims=True)
+
+    def mean(values: FloatArray) -> FloatArray:
+        return np.average(values, axis=1, weights=weights)
+
+    centred = sources - mean(sources)[:, None]
+    deviation = np.sqrt(mean(np.square(centred - mean(centred)[:, None])))[:, None]
     y = centred / np.where(deviation > 0, deviation, 1.0)
     bell = np.exp(-y * y / 2)
     # After standardising, the projections on y and y² have mean zero, so only the constant is subtracted.
-    odd, even = np.mean(y * bell, axis=1), np.mean(bell, axis=1) - 1 / math.sqrt(2)
-    statistics = sources.shape[1] * (odd**2 / _ODD_VARIANCE + even**2 / _EVEN_VARIANCE)
-    return np.asarray(np.exp(-statistics / 2))
+    odd, even = mean(y * bell), mean(bell) - 1 / math.sqrt(2)
+    n_rows = sources.shape[1] if weights is None else weights.sum()
+    return np.asarray(np.exp(-n_rows * (odd**2 / _ODD_VARIANCE + even**2 / _EVEN_VARIANCE) / 2))
 
 
-def count_non_gaussian(sources: FloatArray) -> int:
+def count_non_gaussian(sources: FloatArray, weights: FloatArray | None = None) -> int:
     """Return the number of sources (k x n, held out) that are significantly non-Gaussian (Holm 1979)."""
-    p_values = np.sort(gaussianity_p_values(sources))
+    p_values = np.sort(gaussianity_p_values(sources, weights))
     clear = p_values <= _SIGNIFICANCE / np.arange(len(p_values), 0, -1)
     return int(np.argmin(clear)) if not clear.all() else len(p_values)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -37,9 +37,9 @@ _MIN_VARIANCE = 1e-10
 _FACTORS = 4
 
 
-def second_moment(rows: FloatArray) -> SecondMoment:
+def second_moment(data: Any) -> SecondMoment:
     """Return the moment of all rows, by blocks in their order."""
-    return reduce(add, map_blocks(SecondMoment.of_block, blocks_of(rows, BLOCK), parallel=True))
+    return reduce(add, map_blocks(SecondMoment.of_block, blocks_of(data, BLOCK), parallel=True))
 
 
 def unit_exponents(rows: FloatArray, *, by_column: bool) -> IndexArray:
@@ -112,42 +112,45 @@ class WhitenedCumulant(Oracle):
         One row of the data per column.
     order : int
         3 or 4.
+    weights : array, optional
+        The weight of each row.
     """
 
-    def __init__(self, columns: FloatArray, order: int) -> None:
-        self.columns, self.order = columns, order
-        self.dimension, self.n_rows = columns.shape
+    def __init__(self, columns: FloatArray, order: int, weights: FloatArray | None = None) -> None:
+        self.columns, self.order, self.dimension = columns, order, len(columns)
+        self.n_rows = columns.shape[1] if weights is None else float(weights.sum())
+        self.counted = columns if weights is None else columns * weights
 
     def _image(self, block: FloatArray) -> FloatArray:
         products = block.T @ self.columns
         power = products * products if self.order == 3 else products * products * products
-        image: FloatArray = self.columns @ power.T / self.n_rows
+        image: FloatArray = self.counted @ power.T / self.n_rows
         return image if self.order == 3 else image - 3 * np.sum(block**2, axis=0) * block
 
     def _slice(self, direction: FloatArray) -> FloatArray:
         products = direction @ self.columns
-        weighted = self.columns * (products if self.order == 3 else products * products)
-        matrix: FloatArray = weighted @ self.columns.T / self.n_rows
+        scaled = self.columns * (products if self.order == 3 else products * products)
+        matrix: FloatArray = scaled @ self.counted.T / self.n_rows
         if self.order == 4:
             matrix -= (direction @ direction) * np.eye(self.dimension) + 2 * np.outer(direction, direction)
         return matrix
 
 
-def cumulant_start(columns: FloatArray, *, seed: int) -> FloatArray:
-    """Return an orthogonal k x k unmixing matrix of whitened rows (k x n, one row per column).
+def cumulant_start(columns: FloatArray, weights: FloatArray | None = None, *, seed: int) -> FloatArray:
+    """Return an orthogonal k x k unmixing matrix of whitened rows (k x n, one row per column) with these weights.
 
     The ascent starts at the eigenvectors of a random slice of both cumulants. More starts found nothing better.
     """
-    third, fourth = WhitenedCumulant(columns, 3), WhitenedCumulant(columns, 4)
+    third, fourth = WhitenedCumulant(columns, 3, weights), WhitenedCumulant(columns, 4, weights)
     rng = np.random.default_rng(seed)
 
     def gradient(vectors: FloatArray) -> tuple[FloatArray, float]:
         """Return the gradient, and the logarithm of the objective: its gain counts relative to its size."""
         products = vectors.T @ columns  # both images from one product, which takes most of the time
         powers = products * products
-        of_third = columns @ powers.T / third.n_rows
+        of_third = third.counted @ powers.T / third.n_rows
         powers *= products
-        of_fourth = columns @ powers.T / third.n_rows - 3 * vectors
+        of_fourth = third.counted @ powers.T / third.n_rows - 3 * vectors
         skewness, kurtosis = np.sum(of_third * vectors, axis=0), np.sum(of_fourth * vectors, axis=0)
         negentropy = float(np.sum(skewness**2) / 12 + np.sum(kurtosis**2) / 48)
         return of_third * (skewness / 2) + of_fourth * (kurtosis / 6), float(np.log(max(negentropy, 1e-300)))

@@ -18,9 +18,10 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.stream import BlockStream
+from odeco.models.engine.weights import count_rows, split, with_weights
 from odeco.models.ica.likelihood import histogram
 from odeco.models.ica.newton import N_SUMS, ScoreStatistics, fit_scores, newton_step, power_sums, score_means
-from odeco.models.ica.overcomplete import Mixing, advanced, fit_of, fourth_solver
+from odeco.models.ica.overcomplete import Mixing, advanced, fit_of, fourth_solver, refuse_weights
 from odeco.models.ica.start import scaled, whiten
 from odeco.models.ica.unmixing import Unmixing
 from odeco.online.fourth_solver import FourthMomentSolver
@@ -53,8 +54,17 @@ class ICAStream(BlockStream):
     params: Unmixing | None = part_field(Unmixing, default=None)
     fourth: FourthMomentSolver | None = part_field(FourthMomentSolver, default=None)
 
+    def update(self, spec: Any, rows: Any) -> Self:
+        """Return the stream after more rows; raise at once if weights come together with more sources than columns."""
+        k, after = spec.settings.n_components, super().update(spec, rows)
+        too_many = isinstance(k, int) and k > np.asarray(after.buffer).shape[1]
+        if after.is_weighted and (too_many or after.fourth is not None):
+            refuse_weights()
+        return after
+
     def absorb(self, spec: ICASpec, block: Any) -> Self:
         """Return the stream after a block: the sources of the first, or a step with any other."""
+        rows, weights = split(block)
         if self.fourth is not None:
             return replace(self, n_blocks=self.n_blocks + 1, fourth=advanced(self.fourth, block))
         before = self.params
@@ -69,23 +79,24 @@ class ICAStream(BlockStream):
                 n_blocks=1,
                 context=first.context,
                 n_iter=first.info.n_iter,
-                scatter=found.covariance * len(block),
-                powers=power_sums(found.unmixing, (scaled(block, found.exponents) - found.mean).T),
+                scatter=found.covariance * count_rows(block),
+                powers=power_sums(found.unmixing, (scaled(rows, found.exponents) - found.mean).T, weights),
                 params=found,
             )
-        block = scaled(block, before.exponents)
+        rows = scaled(rows, before.exponents)
+        own = SecondMoment.of_block(with_weights(rows, weights))
         with one_blas_thread():
-            moment = SecondMoment(before.mean, self.scatter, self._n_in_blocks(spec)) + SecondMoment.of_block(block)
+            moment = SecondMoment(before.mean, self.scatter, self.count_blocks(spec)) + own
             scores = fit_scores(self.powers)
-            columns = (block - moment.mean).T
-            statistics = ScoreStatistics.of_rows(before.unmixing, columns, scores)
+            columns = (rows - moment.mean).T
+            statistics = ScoreStatistics.of_rows(before.unmixing, columns, scores, weights)
             step = newton_step(statistics, scores, n_seen=moment.n_rows)
             after = replace(
                 before,
                 mean=moment.mean,
                 covariance=moment.covariance,
-                unmixing=step.apply(before.unmixing, moment.covariance, len(block) / moment.n_rows),
-                counts=before.counts + histogram(before.unmixing @ columns),
+                unmixing=step.apply(before.unmixing, moment.covariance, own.n_rows / moment.n_rows),
+                counts=before.counts + histogram(before.unmixing @ columns, weights),
             )
         powers = self.powers + statistics.powers
         return replace(
@@ -125,15 +136,12 @@ class ICAStream(BlockStream):
         n_kinds = (self.params is not None) + (self.fourth is not None)
         require(n_kinds == (self.n_blocks > 0), "it must have sources after a block, and none before")
         if self.fourth is not None:
-            fits = (self.fourth.dimension, self.fourth.n_rows) == (n_features, self._n_in_blocks(spec))
+            fits = (self.fourth.dimension, self.fourth.n_rows) == (n_features, self.count_blocks(spec))
             require(fits and self.fourth.cumulant, "its fourth cumulant must be that of its rows")
             require(self.fourth.n_components is not None, "the number of its sources must be known")
         if self.params is not None:
             shape = (N_SUMS, len(self.params.unmixing))
-            covariance = self.params.covariance * self._n_in_blocks(spec)
+            covariance = self.params.covariance * self.count_blocks(spec)
             fits = self.scatter.shape == covariance.shape and np.allclose(self.scatter, covariance)
             require(bool(fits), "its scatter matrix must be that of its sources")
             require(self.powers.shape == shape and bool(np.all(self.powers[0] > 0)), "its power sums must be complete")
-
-    def _n_in_blocks(self, spec: ICASpec) -> int:
-        return spec.first_block + (self.n_blocks - 1) * spec.next_block

@@ -11,6 +11,7 @@ from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.fit import Statistics
 from odeco.models.engine.gaussians import normalize, weights_rule
+from odeco.models.engine.weights import times, weigh
 from odeco.privacy.holders.answers import Questions
 
 #: Probabilities below this count as this, so that their logarithms are finite.
@@ -51,10 +52,10 @@ class Classes(State):
         """Return the responsibility of each class for each respondent."""
         return self.posterior(given)[0]
 
-    def e_step(self, given: FloatArray) -> ClassStatistics:
+    def e_step(self, given: FloatArray, weights: FloatArray | None = None) -> ClassStatistics:
         """Return the sufficient statistics of respondents."""
-        shares, likelihoods = self.posterior(given)
-        return ClassStatistics(float(len(given)), float(likelihoods.sum()), shares.sum(axis=0), given.T @ shares)
+        n, log_likelihood, shares = weigh(*self.posterior(given), weights)
+        return ClassStatistics(n, log_likelihood, shares.sum(axis=0), given.T @ shares)
 
     def to_vector(self) -> FloatArray:
         """Return the classes as a vector for extrapolation: square roots of probabilities, which lie on spheres."""
@@ -66,7 +67,7 @@ class Classes(State):
         answers = squares[k:].reshape(self.answers.shape)
         return Classes(squares[:k] / squares[:k].sum(), answers / questions.sum_by_question(answers)[questions.owners])
 
-    def standard_errors(self, given: FloatArray, questions: Questions) -> Classes:
+    def standard_errors(self, given: FloatArray, weights: FloatArray | None, questions: Questions) -> Classes:
         """Return the standard error of each probability, in the place of the probability.
 
         The information about the log-odds θ of classes and answers is the sum of s sᵀ over respondents, where s is the
@@ -81,7 +82,7 @@ class Classes(State):
         scores = np.hstack([shares - self.weights, np.empty((n, self.answers.size))])
         for h in range(k):
             scores[:, k + h :: k] = shares[:, h : h + 1] * (given - answered * self.answers[:, h])
-        covariance = np.linalg.pinv(scores.T @ scores, rcond=_RANK, hermitian=True)
+        covariance = np.linalg.pinv(times(scores, weights).T @ scores, rcond=_RANK, hermitian=True)
         probabilities = np.concatenate([self.weights, self.answers.ravel()])
         blocks = np.concatenate([np.zeros(k, int), (1 + questions.owners[:, None] * k + np.arange(k)).ravel()])
         jacobian = np.diag(probabilities) - np.where(

@@ -161,7 +161,15 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     )
     categories_ = fitted("context.categories", "The answers to each question.")
 
-    def fit(self, X: Any, y: Any = None, *, categories: Any = None, groups: Any = None) -> Self:  # noqa: ARG002
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002 - scikit-learn's signature
+        sample_weight: Any = None,
+        *,
+        categories: Any = None,
+        groups: Any = None,
+    ) -> Self:
         """Learn classes from the answers of respondents.
 
         Parameters
@@ -170,6 +178,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
             The answers.
         y : object
             Ignored.
+        sample_weight : array of float, optional
+            How often each respondent counts; by default once. Those of weight 0 are left out, and answers that nobody
+            else gave are not learnt. A private model refuses weights.
         categories : int or list, optional
             The answers to each question: for every question a list of them, or their number, if they are coded from 0
             on; one number for all. By default those that occur in `X`. A private model needs them.
@@ -177,9 +188,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
             For private models: which user each row of answers belongs to; public. The guarantee is then for all rows
             of one user, and every user counts once, with the mean over own rows.
         """
-        return self._fit(X, categories=categories, groups=groups)
+        return self._fit(X, sample_weight, categories=categories, groups=groups)
 
-    def partial_fit(self, X: Any, y: Any = None, *, categories: Any = None) -> Self:  # noqa: ARG002
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, categories: Any = None) -> Self:  # noqa: ARG002
         """Update the model with another batch. At most one block of respondents is stored.
 
         Parameters
@@ -188,17 +199,19 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
             The answers.
         y : object
             Ignored.
+        sample_weight : array of float, optional
+            How often each respondent counts, as for `fit`.
         categories : int or list, optional
             The answers to each question, as for `fit`; used in the first call only. By default those that occur in the
             first batch.
         """
-        return self._partial_fit(X, categories=categories)
+        return self._partial_fit(X, sample_weight, categories=categories)
 
     def transform(self, X: Any) -> FloatArray:
         """Return the same as `predict_proba`."""
         return self.predict_proba(X)
 
-    def standard_errors(self, X: Any) -> tuple[FloatArray, list[FloatArray]]:
+    def standard_errors(self, X: Any, sample_weight: Any = None) -> tuple[FloatArray, list[FloatArray]]:
         """Return the standard errors of `class_weights_` and of `answer_probabilities_`.
 
         They are those of maximum likelihood, by the scores of the respondents and the delta method. A probability at
@@ -208,6 +221,8 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         ----------
         X : array or table, respondents x questions
             The answers that the model was fitted to.
+        sample_weight : array of float, optional
+            The weights that it was fitted with: a respondent of weight 2 counts as two.
         """
         fit = self._fit_for("standard_errors")
         if self._learnt.privacy is not None:
@@ -221,8 +236,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
                 f"Standard errors are computed for at most {_MAX_ERRORS:,} probabilities. This model has {size:,}. Use "
                 "a bootstrap."
             )
+        X, weights, _ = self._weigh(X, sample_weight, {})
         rows = self._learnt.spec.prepare(self._encode(X, fit.context)[0], fit.context)
-        errors = fit.params.standard_errors(rows.astype(np.float64), fit.context.questions)
+        errors = fit.params.standard_errors(rows.astype(np.float64), weights, fit.context.questions)
         return errors.weights, _answer_probabilities(replace(fit, params=errors))
 
     def sample(self, n_samples: int = 1) -> tuple[Any, IndexArray]:

@@ -19,11 +19,12 @@ from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import Calibration
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import Forgetting
+from odeco.models.engine.weights import count_rows
 from odeco.models.lca.categories import Categories, from_texts, to_texts
 from odeco.models.lca.classes import Classes, ClassStatistics, frequencies_of, m_step
 from odeco.models.lca.display import describe
 from odeco.models.lca.private import find_private_classes, release_shares
-from odeco.models.lca.start import can_start, classes_from_moments, random_classes
+from odeco.models.lca.start import can_start, classes_from_moments, count_answers, random_classes
 from odeco.privacy.holders.answers import BLOCK, Bits, HeldAnswers, Questions
 from odeco.privacy.report import PrivacyReport
 
@@ -108,12 +109,12 @@ class ClassSpec(EMSpec):
         """Return the indicators of the answers."""
         return context.questions.indicators(rows)
 
-    def update_context(self, context: AnswersContext, data: Bits) -> AnswersContext:
+    def update_context(self, context: AnswersContext, data: Any) -> AnswersContext:
         """Return the context with the answers of more respondents counted."""
-        return replace(context, counts=context.counts + data.sum(axis=0, dtype=np.float64))
+        return replace(context, counts=context.counts + count_answers(data))
 
     def starts(
-        self, data: Bits, trial: Bits, context: AnswersContext, k: int, rng: np.random.Generator, seed: int
+        self, data: Any, trial: Any, context: AnswersContext, k: int, rng: np.random.Generator, seed: int
     ) -> list[tuple[str, Classes]]:
         """Return starts: half of them from moments, if three views can identify k classes, and the others random."""
         questions, frequencies, n = context.questions, context.frequencies, self.settings.n_starts
@@ -127,7 +128,7 @@ class ClassSpec(EMSpec):
             for number, own in enumerate(rng.integers(2**31 - 1, size=n).tolist())
         ]
 
-    def learn(self, data: Bits, context: AnswersContext, k: int, seed: int) -> tuple[str, EMResult[Classes]]:
+    def learn(self, data: Any, context: AnswersContext, k: int, seed: int) -> tuple[str, EMResult[Classes]]:
         """Return k classes; of few respondents every start runs to its end, and those that find the best count."""
         if len(data) > _FEW_RESPONDENTS or k == 1:
             return super().learn(data, context, k, seed)
@@ -135,7 +136,7 @@ class ClassSpec(EMSpec):
         with one_blas_thread():
             named = self.starts(data, data, context, k, np.random.default_rng(seed), seed)
             found = [self.run(step, start, context) for _, start in named]
-        heights = np.array([each.log_likelihood for each in found]) * len(data)
+        heights = np.array([each.log_likelihood for each in found]) * count_rows(data)
         number = int(heights.argmax())
         n_equal = int(np.sum(heights > heights[number] - _SAME_NATS))
         name = f"{named[number][0]}; {n_equal} of {len(named)} starts found the same likelihood"
@@ -156,9 +157,11 @@ class ClassSpec(EMSpec):
         """Return the responsibilities of classes for each respondent, and the log-likelihood of each."""
         return params.posterior(block.astype(np.float64))
 
-    def e_step(self, params: Classes, block: Bits, context: Any) -> ClassStatistics:
+    def e_step(
+        self, params: Classes, block: Bits, weights: FloatArray | None, context: AnswersContext
+    ) -> ClassStatistics:
         """Return the sufficient statistics of a block of respondents."""
-        return params.e_step(block.astype(np.float64))
+        return params.e_step(block.astype(np.float64), weights)
 
     def m_step(self, statistics: ClassStatistics, params: Classes, context: AnswersContext) -> Classes:
         """Return the classes of the largest posterior probability."""
@@ -171,7 +174,7 @@ class ClassSpec(EMSpec):
         n_questions = round(float(params.answers[:, 0].sum()))
         return int(k - 1 + k * (n_answers - n_questions))
 
-    def brief(self, n: int) -> Self:
+    def brief(self, n: float) -> Self:
         """Return the specification with fewer starts, and a prior: held-out respondents may give rare answers."""
         settings = super().brief(n).settings
         fewer, smoothing = min(settings.n_starts, _BRIEF_STARTS), max(settings.smoothing, _BRIEF_SMOOTHING)

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.moments import classes_of_three_views
+from odeco.models.engine.weights import count_rows, split, times
 from odeco.models.lca.classes import Classes
 from odeco.privacy.holders.answers import Bits, Questions, blocks_of
 
@@ -90,13 +92,13 @@ def can_start(questions: Questions, n_components: int) -> bool:
 
 
 def classes_from_moments(
-    marked: Bits, questions: Questions, frequencies: FloatArray, n_components: int, *, seed: int
+    data: Any, questions: Questions, frequencies: FloatArray, n_components: int, *, seed: int
 ) -> Classes:
     """Return k classes that the moments of three views give.
 
     Parameters
     ----------
-    marked : array, respondents x answers
+    data : array, respondents x answers, or Weighted
         The indicators of the answers that were given.
     questions : Questions
         The layout of the indicators; there are at least three questions.
@@ -107,16 +109,18 @@ def classes_from_moments(
     seed : int
         Seed of the split into views and of the decomposition.
     """
-    rng, n_rows = np.random.default_rng(seed), len(marked)
+    rng, n_rows = np.random.default_rng(seed), count_rows(data)
     views = split_questions(questions, n_components, rng)
-    answered = np.maximum(questions.sum_by_question(marked.sum(axis=0, dtype=np.float64)) / n_rows, 1 / n_rows)
+    answered = np.maximum(questions.sum_by_question(count_answers(data)) / n_rows, 1 / n_rows)
     scales = [1 / view.observed(answered, questions.owners) for view in views]
 
-    def pairs_of(block: Bits) -> list[FloatArray]:
-        a, b, c = (view.features(block) for view in views)
-        return [a.T @ b, b.T @ c, a.T @ c, a.sum(axis=0), b.sum(axis=0), c.sum(axis=0)]
+    def pairs_of(block: Any) -> list[FloatArray]:
+        given, weights = split(block)
+        a, b, c = (view.features(given) for view in views)
+        wa, wb, wc = (times(each, weights) for each in (a, b, c))
+        return [wa.T @ b, wb.T @ c, wa.T @ c, wa.sum(axis=0), wb.sum(axis=0), wc.sum(axis=0)]
 
-    ab, bc, ac, *counts = _added(marked, pairs_of)
+    ab, bc, ac, *counts = _added(data, pairs_of)
     means = [np.maximum(count / n_rows * scale, 0.1 / n_rows) for count, scale in zip(counts, scales, strict=True)]
     pairs = (
         scales[0][:, None] * ab * scales[1] / n_rows,
@@ -128,31 +132,33 @@ def classes_from_moments(
         scaled = [scale[:, None] * each for scale, each in zip(scales, maps, strict=True)]
         k = maps[0].shape[1]
 
-        def work(block: Bits) -> list[FloatArray]:
-            a, b, c = (view.features(block) @ each for view, each in zip(views, scaled, strict=True))
-            return [a.T @ (b[:, :, None] * c[:, None, :]).reshape(len(a), k * k)]
+        def work(block: Any) -> list[FloatArray]:
+            given, weights = split(block)
+            a, b, c = (view.features(given) @ each for view, each in zip(views, scaled, strict=True))
+            return [times(a, weights).T @ (b[:, :, None] * c[:, None, :]).reshape(len(a), k * k)]
 
-        return (_added(marked, work)[0] / n_rows).reshape(k, k, k)
+        return (_added(data, work)[0] / n_rows).reshape(k, k, k)
 
     found = classes_of_three_views(pairs, (means[0], means[1], means[2]), triples, n_components, seed=seed)
     detectors = [scale[:, None] * each for scale, each in zip(scales, found.detectors, strict=True)]
 
-    def means_of(block: Bits) -> list[FloatArray]:
-        a, b, c = (view.features(block) @ each for view, each in zip(views, detectors, strict=True))
-        others = (b * c, a * c, a * b)
-        return [block[:, view.answers].T.astype(np.float64) @ other for view, other in zip(views, others, strict=True)]
+    def means_of(block: Any) -> list[FloatArray]:
+        given, weights = split(block)
+        a, b, c = (view.features(given) @ each for view, each in zip(views, detectors, strict=True))
+        others = (times(each, weights) for each in (b * c, a * c, a * b))
+        return [given[:, view.answers].T.astype(np.float64) @ other for view, other in zip(views, others, strict=True)]
 
     answers = np.empty((questions.n_answers, n_components))
-    for view, sums in zip(views, _added(marked, means_of), strict=True):
+    for view, sums in zip(views, _added(data, means_of), strict=True):
         answers[view.answers] = sums
     return Classes(found.weights, as_probabilities(answers, questions, frequencies, _BACKGROUND))
 
 
 def random_classes(
-    marked: Bits, questions: Questions, frequencies: FloatArray, n_components: int, *, seed: int
+    data: Any, questions: Questions, frequencies: FloatArray, n_components: int, *, seed: int
 ) -> Classes:
     """Return classes that answer partly as a random respondent does, and partly as all do."""
-    rng = np.random.default_rng(seed)
+    rng, (marked, _) = np.random.default_rng(seed), split(data)
     chosen = marked[rng.integers(len(marked), size=n_components)].T.astype(np.float64)
     noise = rng.random(chosen.shape)  # respondents who answer alike must not give classes that stay alike
     drawn = _OWN_SHARE * chosen + (1 - _OWN_SHARE) * frequencies[:, None] * (0.5 + noise)
@@ -170,9 +176,17 @@ def as_probabilities(
     return np.asarray((1 - background) * shares + background * frequencies[:, None])
 
 
-def _added(marked: Bits, work: Callable[[Bits], list[FloatArray]]) -> list[FloatArray]:
+def count_answers(data: Any) -> FloatArray:
+    """Return how often each answer was given."""
+    marked, weights = split(data)
+    if weights is None:
+        return np.asarray(marked.sum(axis=0, dtype=np.float64))
+    return _added(data, lambda block: [block.weights @ block.rows.astype(np.float64)])[0]
+
+
+def _added(data: Any, work: Callable[[Any], list[FloatArray]]) -> list[FloatArray]:
     """Return the sums of several arrays over blocks, in the order of the blocks."""
     total: list[FloatArray] = []
-    for parts in map_blocks(work, blocks_of(marked), parallel=True):
+    for parts in map_blocks(work, blocks_of(data), parallel=True):
         total = [mine + more for mine, more in zip(total, parts, strict=True)] if total else parts
     return total

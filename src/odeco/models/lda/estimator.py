@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._util.arguments import check_unmasked
@@ -18,7 +19,7 @@ from odeco._util.types import FloatArray
 from odeco.display.progress import reporting
 from odeco.errors import WordCountError
 from odeco.io.coerce import in_memory
-from odeco.io.rows import check_private_structure, check_structure, to_csr
+from odeco.io.rows import check_no_weights, check_private_structure, check_structure, to_csr
 from odeco.io.source import check_cells, is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.estimator import Learnt, PrivateEstimator, fitted
@@ -33,6 +34,9 @@ from odeco.models.lda.text import are_texts
 from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
+
+#: Documents are repeated at most to this number.
+_MAX_REPEATED = 10**8
 
 
 def _positive_or(alternative: Any) -> Constraint:
@@ -210,6 +214,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         self,
         X: Any,
         y: Any = None,  # noqa: ARG002 - scikit-learn's signature
+        sample_weight: Any = None,
         *,
         groups: Any = None,
         vocabulary: PrivateVocabulary | None = None,
@@ -228,6 +233,9 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             of files, as `odeco.online.dask.as_cluster_rows` takes them; bit-identical to one machine.
         y : object
             Ignored.
+        sample_weight : array of int, optional
+            How often each document counts, a whole number; by default once. Documents are repeated, so time and memory
+            grow with the sum of the weights. Private models, and documents on a cluster, have no weights.
         groups : array of labels, optional
             For ``unit="user"``: the user of each document. Every user counts once.
         vocabulary : PrivateVocabulary, optional
@@ -253,6 +261,13 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             raise ValueError(
                 "A private model is fitted on one machine. Got rows of a cluster. Pass an array of counts."
             )
+        if private:
+            check_no_weights(sample_weight, spec.record)
+        elif on_cluster and sample_weight is not None:
+            raise ValueError(
+                "Documents on a cluster have no weights. Got `sample_weight`. Repeat documents, or pass an array of "
+                "counts."
+            )
         with (
             self._features_kept_on_failure(),
             reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
@@ -267,7 +282,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
                 context = TopicContext.of(rows.n_features, words, tokenizer)
                 fit = spec.fit(ClusterCorpus(rows, spec.algorithm), context, seed, report)
             else:
-                counts, context = self._encode(X, words=words, tokenizer=tokenizer)
+                counts, context = self._encode(self._weigh(X, sample_weight, {})[0], words=words, tokenizer=tokenizer)
                 fit = spec.fit(spec.prepare(counts, context), context, seed, report)
             self._learnt = Learnt(spec, seed, fit, None, privacy)
         params = self._learnt.fit.params
@@ -279,6 +294,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         self,
         X: Any,
         y: Any = None,  # noqa: ARG002 - scikit-learn's signature
+        sample_weight: Any = None,
         *,
         words: Sequence[str] | Words | None = None,
         tokenizer: Tokenizer | None = None,
@@ -291,7 +307,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         loaded again from where it was last saved. The first batch must have at least k distinct words, and k documents
         of three words.
 
-        `words` and `tokenizer` are as for `fit`; those of the first batch are kept.
+        `sample_weight`, `words` and `tokenizer` are as for `fit`; the words of the first batch are kept.
 
         A private model queries each batch with the whole budget (see *Private models*): no document may be fed twice.
         ``unit="user"`` and ``ledger`` are refused, and so is a private `vocabulary`: what it has cost the documents of
@@ -317,10 +333,11 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
                 spec, seed, stream, privacy = before.spec, before.seed, before.stream, before.privacy
             known = None if stream is None else stream.context
             if private:
+                check_no_weights(sample_weight, spec.record)
                 held, context = self._hold(X, spec, reset=stream is None, **side)
                 stream, privacy = update_privately(spec, stream, privacy, held, known or context, seed=seed)
             else:
-                rows, context = self._encode(X, known, **side)
+                rows, context = self._encode(self._weigh(X, sample_weight, {})[0], known, **side)
                 if before is None:
                     stream = spec.Stream.begin(spec, context, seed, rows)
                 else:
@@ -341,8 +358,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             return cast("FloatArray", proportions_on_cluster(self, X))
         return self._proportions(self._encode(X, self._learnt.fit.context)[0])
 
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002 - scikit-learn's
         """Return the log-likelihood of the words of documents, given the topics and the proportions that fit them.
+
+        `sample_weight` is as for `fit`.
 
         A private model refuses: a search over settings calls this, and would choose by the exact documents that each
         model was made to hide. Choose the settings on public documents, with `perplexity`.
@@ -352,7 +371,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
                 "The score of a private model must not choose between models: it is exact, and no budget pays for it. "
                 "Got a call of score. For documents that need no protection call perplexity."
             )
-        return self._likelihood(X)[0]
+        return self._likelihood(self._weigh(X, sample_weight, {})[0])[0]
 
     def perplexity(self, X: Any) -> float:
         """Return exp(−log-likelihood per word). For held-out words of seen documents use document completion."""
@@ -374,6 +393,18 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
 
     def _specify_topics(self) -> TopicSpec:
         return cast("TopicSpec", self._specify())
+
+    def _weigh(self, X: Any, sample_weight: Any, side: dict[str, Any]) -> tuple[Any, None, dict[str, Any]]:
+        """Return documents, each as often as it counts: Gibbs sampling draws a topic for every single word."""
+        X, weights, side = super()._weigh(X, sample_weight, side)
+        if weights is None or np.all(weights == 1):
+            return X, None, side
+        if np.any(weights != np.rint(weights)) or weights.sum() > _MAX_REPEATED:
+            raise ValueError(
+                f"`sample_weight` of documents must be whole numbers that sum to at most {_MAX_REPEATED:,}: documents "
+                f"are repeated. Their sum is {weights.sum():g}. Round them, or multiply all by a constant first."
+            )
+        return _safe_indexing(X, np.repeat(np.arange(len(weights)), weights.astype(np.int64))), None, side
 
     def _encode(self, X: Any, context: Any = None, words: Any = None, tokenizer: Any = None) -> tuple[Any, Any]:
         """Return checked word counts as a CSR array, and what is known of their columns."""

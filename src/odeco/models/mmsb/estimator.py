@@ -126,7 +126,19 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     prior_ = fitted("params.prior", "Dirichlet parameters of memberships.")
     n_components_ = fitted(lambda fit: len(fit.params.prior), "Number of communities.")
 
-    def partial_fit(self, X: Any, y: Any = None, *, n_nodes: int | None = None) -> Self:  # noqa: ARG002 - scikit-learn's
+    def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]  # noqa: ARG002 - a node has no weight
+        """Learn communities.
+
+        Parameters
+        ----------
+        X : array or sparse array, n x n, or networkx graph
+            The adjacency matrix; its entries are the weights of links. A node has no weight besides.
+        y : object
+            Ignored.
+        """
+        return self._fit(X)
+
+    def partial_fit(self, X: Any, y: Any = None, *, n_nodes: int | None = None) -> Self:  # type: ignore[override]  # noqa: ARG002
         """Add more links. They are stored, each pair of nodes once; communities are computed when they are needed.
 
         Parameters

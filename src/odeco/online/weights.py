@@ -1,0 +1,204 @@
+"""Weights of the rows of a stream: rows are multiplied by the p-th roots of their weights.
+
+The p-th moment of rows y = w^(1/p) x is the mean of w x⊗ᵖ: that of weighted rows, Σ w x⊗ᵖ / Σ w, times the mean weight.
+So every solver for raw moments does the right thing with the rows y, and its component weights are divided by the mean
+weight at the end. Cumulants and the frame of the whole fourth moment also need second moments, whose rows have other
+roots, and with forgetting the mean weight would have to be forgotten too; these are refused.
+
+**Standard errors.** A component has the weight λ = A/B, with A the mean of w v over rows, v the value of a row along
+it, and B the mean weight. The spread between segments gives σ_A. To first order the error of λ is that of A minus λ
+times that of B, over B, which is at most (σ_A + |λ| σ_B) / B, however weights depend on rows. That is what is stated;
+σ_B is known from Σ w and Σ w². The error of a direction does not depend on B.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from odeco._util.schema import require
+from odeco._util.types import FloatArray
+from odeco.decompose.result import StreamDecomposition
+from odeco.io.coerce import as_source
+from odeco.io.rows import as_weights, csr_view, is_sparse
+from odeco.io.source import Source
+from odeco.online.settings import Settings
+from odeco.online.sums import RowSum, SavedSum
+from odeco.online.thinning import ALL_ROWS
+from odeco.tensors.components import Components
+
+#: Weights of one that are added at a time.
+_BLOCK = 2**20
+
+
+def check_can_be_weighted(settings: Settings, dimension: int) -> None:
+    """Raise if rows of a run with these settings cannot have weights."""
+    if settings.takes_one_pass(dimension) or settings.forgetting < 1:
+        given = f"forgetting={settings.forgetting}" if settings.forgetting < 1 else "the whole fourth moment"
+        raise ValueError(
+            "`sample_weight` is for raw moments over all rows, at order 4 with method='core': cumulants, the whole "
+            "fourth moment, whose frame is that of the first rows, and forgetting need other sums of weights. "
+            f"Got {given}. Leave that out, or repeat rows."
+        )
+
+
+def check_weight_sum(saved: SavedSum) -> None:
+    """Raise `ValueError` unless a sum from an untrusted file is one of weights."""
+    levels = [level for level in saved.levels if level.size]
+    require(all(level.shape == (2, 1) and level.min() >= 0 for level in levels), "its weights must have two sums")
+    require(saved.threshold == ALL_ROWS and not len(saved.places), "the weights of all rows are added up")
+    if saved.buffer is not None:
+        rows = saved.buffer.rows
+        dense = isinstance(rows, np.ndarray) and rows.shape[1:] == (2,)
+        require(dense and rows.min() >= 0 and bool(np.all(rows[:, 1] == 1)), "its weights must not be negative")
+
+
+def times_roots(rows: Any, weights: FloatArray, order: int) -> Any:
+    """Return rows, dense or CSR, times the p-th roots of their weights, in their own precision."""
+    roots = (weights ** (1 / order) if order != 3 else np.cbrt(weights)).astype(rows.dtype)
+    if is_sparse(rows):
+        return csr_view(rows.data * np.repeat(roots, np.diff(rows.indptr)), rows.indices, rows.indptr, rows.shape[1])
+    return rows * roots[:, None]
+
+
+class WeightSum:
+    """Σ w and Σ w² over rows, in the tree of sums, so that they do not depend on how rows are cut."""
+
+    def __init__(self) -> None:
+        # Of rows (w, 1), the image of (1, 0) at order 2 is Σ w (w, 1).
+        self.sum = RowSum("image", np.array([[1.0], [0.0]]), 2)
+
+    @classmethod
+    def of(cls, blocks: Iterable[FloatArray]) -> WeightSum:
+        """Return the sums over blocks of weights."""
+        total = cls()
+        for weights in blocks:
+            total = total.after(weights)
+        return total
+
+    @classmethod
+    def of_ones(cls, n_rows: int) -> WeightSum:
+        """Return the sums over rows without weights."""
+        return cls.of(np.ones(min(_BLOCK, n_rows - start)) for start in range(0, n_rows, _BLOCK))
+
+    def after(self, weights: FloatArray) -> WeightSum:
+        """Return the sums with more weights; this one stays as it is."""
+        total = WeightSum()
+        total.sum.held, total.sum.kept = self.sum.held, self.sum.held.levels
+        total.sum.update(np.column_stack([weights, np.ones(len(weights))]))
+        return total
+
+    def normalize(self, found: StreamDecomposition) -> StreamDecomposition:
+        """Return what was found in rows times roots of weights as that of weighted rows."""
+        n_rows, ((squares,), (total,)) = self.sum.n_rows, self.sum.total()
+        if not total > 0:
+            raise ValueError(
+                "`sample_weight` must have at least one weight above zero. All are zero so far. Pass a positive weight "
+                "for every row that counts."
+            )
+        mean, evidence, errors = total / n_rows, found.rank_evidence, found.weight_errors
+        weights = found.components.weights / mean
+        spread = math.sqrt(max(squares / n_rows - mean**2, 0.0) / n_rows) / mean
+        if evidence is not None:
+            noise_levels = evidence.noise_levels / mean
+            evidence = replace(evidence, weights=evidence.weights / mean, noise_levels=noise_levels)
+        return replace(
+            found,
+            components=Components(weights, found.components.vectors, found.components.order),
+            weight_errors=None if errors is None else errors / mean + np.abs(weights) * spread,
+            rank_evidence=evidence,
+        )
+
+
+class WeightedSource(Source):
+    """The rows of a source times the roots of their weights, which are an array, or a column of the source."""
+
+    def __init__(self, source: Any, weights: FloatArray | str, order: int) -> None:
+        self._source, self._order = source, order
+        self.name, self.path, self.repeatable = source.name, None, source.repeatable
+        self.identified, self.n_rows, self.sparse = source.identified, source.n_rows, getattr(source, "sparse", False)
+        self.n_features, self.columns = source.n_features, source.columns
+        self._place = -1
+        if isinstance(weights, str):
+            names = source.columns or ()
+            self._place = names.index(weights)
+            self.n_features, self.columns = source.n_features - 1, tuple(name for name in names if name != weights)
+            self._check_not_empty()
+        self._weights = weights
+
+    @classmethod
+    def of(cls, data: Any, weights: Any, order: int, columns: Any, drop: Any) -> WeightedSource:
+        """Return the rows of data, with an array of weights or the name of their column."""
+        if not isinstance(weights, str):
+            source: Any = as_source(data, columns=columns, drop=drop)
+            n_rows = len(weights) if source.n_rows is None else source.n_rows
+            return cls(source, as_weights(weights, n_rows), order)
+        if columns is not None:
+            chosen = (columns,) if isinstance(columns, str) else tuple(columns)
+            columns = [*(name for name in chosen if name != weights), weights]
+        source = as_source(data, columns=columns, drop=drop)
+        if weights not in (source.columns or ()) or not source.repeatable:
+            listed = ", ".join((source.columns or ())[:20]) or "no names"
+            raise ValueError(
+                "`sample_weight` must be an array, or the name of a column of data that can be read again. Got "
+                f"{weights!r}, and the columns of these data are: {listed}. Pass an array, one number for each row."
+            )
+        return cls(source, weights, order)
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the rows with that of the weights."""
+        by = self._weights if isinstance(self._weights, str) else f"{zlib.crc32(self._weights.tobytes()):08x}"
+        return f"{self._source.fingerprint()}:weights:{by}"
+
+    def weight_blocks(self, n_rows: int) -> Iterator[FloatArray]:
+        """Yield the weights of the first rows."""
+        if not isinstance(self._weights, str):
+            yield self._weights[:n_rows]
+            return
+        left = n_rows
+        for block in self._source:
+            if left <= 0:
+                return
+            yield self._split(block[:left])[1]
+            left -= len(block)
+
+    def _blocks(self, row: int) -> Iterator[Any]:
+        for block in self._source.iterate_from(row):
+            n_rows = int(block.shape[0])
+            if isinstance(self._weights, str):
+                rows, weights = self._split(block)
+                _check_numbers(weights, row)
+            else:
+                rows, weights = block, self._weights[row : row + n_rows]
+                if len(weights) < n_rows:
+                    _refuse_number(len(self._weights))
+            yield times_roots(rows, weights, self._order)
+            row += n_rows
+        if not isinstance(self._weights, str) and row < len(self._weights):
+            _refuse_number(len(self._weights))
+
+    def _split(self, block: Any) -> tuple[Any, FloatArray]:
+        """Return rows without the column of weights, and that column."""
+        dense = block.toarray() if is_sparse(block) else block
+        return np.delete(dense, self._place, axis=1), dense[:, self._place].astype(np.float64)
+
+
+def _check_numbers(weights: FloatArray, row: int) -> None:
+    if np.any(weights < 0):
+        place = int(np.argmin(weights >= 0))
+        raise ValueError(
+            f"`sample_weight` must not be negative: a row of weight 2 counts twice. Got {weights[place]:g} for row "
+            f"{row + place:,}. Set it to 0 to leave that row out."
+        )
+
+
+def _refuse_number(n_weights: int) -> None:
+    raise ValueError(
+        f"`sample_weight` must be one number for each row. Got {n_weights:,} numbers, and another number of rows. Pass "
+        "one for each."
+    )
