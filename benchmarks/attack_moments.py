@@ -2,12 +2,13 @@
 
     python benchmarks/attack_moments.py --count 200 --seed 1
 
-Rows are Σ aᵢ sᵢ of k independent sources in random unit directions, plus Gaussian noise of a fifth of their deviation. d is 5 to 12, k from d/2 to the largest number that can be told apart, d(d − 1)/2, and n 20,000 to 200,000. The
-sources are of the Laplace, the uniform, or Student's law with 3 degrees of freedom, which has no fourth moment; rows
-come as they are drawn, sorted by their norm, or sorted by their first column. For each kind the table counts the
-answers by what was stated. A number is "right at its resolution" if it is that of the sources when two count as one that are
-closer than the stated angle (`RankEvidence.resolution`, in coordinates in which the covariance is the identity). It
-exits with 1 if a number was wrong otherwise with a confidence of 0.95 or more.
+Rows are Σ aᵢ sᵢ of k independent sources in random unit directions, plus Gaussian noise of a fifth of their
+deviation. d is 5 to 12, k from d/2 to the largest number that can be told apart, d(d − 1)/2, and n 20,000 to 200,000.
+The sources are of the Laplace, the uniform, or Student's law with 3 degrees of freedom, which has no fourth moment;
+rows come as they are drawn, sorted by their norm, or sorted by their first column. For each kind the table counts the
+answers by what was stated. A number is "right at its resolution" if it is that of the sources when two count as one
+that are closer than the stated angle (`RankEvidence.resolution`, in coordinates in which the covariance is the
+identity). It exits with 1 if a number was wrong otherwise with a confidence of 0.95 or more.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ def group_numbers(chunk: Any) -> IndexArray:
     """Return the group of each row, drawn with a seed that is the sum of the bits of all numbers in the rows."""
     numbers = np.ascontiguousarray(stored_numbers(chunk))
     key = int(np.sum(numbers.view(f"u{numbers.dtype.itemsize}"), dtype=np.uint64))
-    return np.random.default_rng(key).integers(N_GROUPS, size=chunk.shape[0])
+    groups: IndexArray = np.random.default_rng(key).integers(N_GROUPS, size=chunk.shape[0])
+    return groups
 
 
 def sum_entries(chunk: Any, frame: FloatArray) -> FloatArray:
