@@ -358,6 +358,22 @@ MUTANTS = [
         "no_record_moves",
     ),
     Mutant(
+        "the entries of order 4 of a user count once for each row",
+        "privacy/holders/records.py",
+        "total += entries.powers(np.ascontiguousarray(_dense(rows[part]).T)) @ weights[part]",
+        "total += entries.powers(np.ascontiguousarray(_dense(rows[part]).T)).sum(axis=1)",
+        "test_declared.py",
+        "entries_of_order_four",
+    ),
+    Mutant(
+        "the entries of order 4 are charged half of their price",
+        "privacy/sensitivity.py",
+        "return self._replacing(order) * self.norm_bound**order / self.n_records",
+        "return self._replacing(order) * self.norm_bound**order / self.n_records / (1 + (order == 4))",
+        "test_declared.py",
+        "entries_of_order_four",
+    ),
+    Mutant(
         "signed records get the price of non-negative ones",
         "privacy/sensitivity.py",
         "math.sqrt(2) if order % 2 == 0 or self.nonnegative else 2.0",

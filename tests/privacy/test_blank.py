@@ -74,6 +74,11 @@ SUMS = {
     "records, core": (records(lambda held: held.core(BLOCK)), ROWS, [*MISSING, np.zeros(D)]),
     "records, second moment": (records(lambda held: held.second_moment()), ROWS, [*MISSING, np.zeros(D)]),
     "records, entries": (records(lambda held: held.packed()), ROWS, [*MISSING, np.zeros(D)]),
+    "records, entries of order 4": (
+        lambda rows: len(rows) * RecordLevel(np.array(rows), norm_bound=1.0, order=4).packed(),
+        ROWS,
+        [*MISSING, np.zeros(D)],
+    ),
     "mixture, second moment": (mixture(lambda held: held.seconds()), ROWS, MISSING),
     "mixture, third moment": (mixture(lambda held: held.thirds(SPAN.mean, SPAN.whitener, 1.5)), ROWS, MISSING),
     "mixture, step": (mixture(lambda held: held.shares(responsibilities, 2, np.zeros(D), 0.7)), ROWS, MISSING),

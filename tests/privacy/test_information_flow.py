@@ -492,6 +492,7 @@ ENTRY_POINTS = {
     "rows, told": (decomposed(**ROWS, mechanism="wang2016", callback=lambda step: sys.stderr.write(f"{step}\n")), FEW),
     "rows, shown": (shown, FEW),
     "rows of order 4": (decomposed(**ROWS, order=4, mechanism="joint"), WILD_ROWS),
+    "all entries of rows of order 4": (decomposed(**ROWS, order=4, mechanism="input"), WILD_ROWS),
     "entries of order 4": (decomposed(**BUDGET, rng=0, mechanism="joint"), FOURTH),
     "rows in a file": (read_from_a_file, {name: rows for name, rows in WILD_ROWS.items() if name not in CSR}),
     "oracle, joint": (asked(lambda rows: RecordLevel(rows, norm_bound=1.0), "joint"), WILD_ROWS),

@@ -91,7 +91,7 @@ def test_a_mechanism_that_cannot_be_used_says_which_can():
     rows_needed = "mechanism='subspace' needs the second moment of rows. Got a tensor. "
     with pytest.raises(ValueError, match=exactly(f"{rows_needed}Take 'core', 'input', 'joint' or 'wang2016'.")):
         decompose_privately(TENSOR, 2, **BUDGET, mechanism="subspace")
-    order_three = "mechanism='core' takes tensors of order 3. Got order 4. Take 'joint' or 'wang2016'."
+    order_three = "mechanism='core' takes tensors of order 3. Got order 4. Take 'input', 'joint' or 'wang2016'."
     with pytest.raises(ValueError, match=exactly(order_three)):
         decompose_privately(TOPICS, 2, **BUDGET, **ROWS, order=4, mechanism="core")
 

@@ -56,7 +56,7 @@ _MAX_CHANGES = 5
 _NEXT = Schedule(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
 
 #: p-values above these are unremarkable; smaller ones lower the confidence in proportion.
-_USUAL_CHANCE, _USUAL_SPLIT = 0.3, 0.1
+USUAL_CHANCE, USUAL_SPLIT = 0.3, 0.1
 
 #: Chances are computed up to this multiple of the height that noise exceeds with a chance of `SIGNIFICANCE`.
 _HIGH = 3.0
@@ -292,7 +292,7 @@ def evidence_of(
     hidden, split, resolution = 0.0, 1.0, math.nan
     if not exhausted:
         hidden, (split, resolution) = expected_undetected(heights, clear), problem.test_pairs(found, deviation)
-    confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
+    confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / USUAL_CHANCE, split / USUAL_SPLIT)
     confidence = confidence if supported and chance > SIGNIFICANCE else 0.0
     candidates = (rank, rank - 1, rank + 1) if confidence < SURE else (rank,)
     weights = np.concatenate([found.weights, one.weights])

@@ -39,8 +39,9 @@ _LEAST_EIGENVALUE = 1e-6
 #: The largest share of components that are replaced at once, and the number of failures after which all are drawn anew.
 _SHARE, _MAX_FAILURES = 0.3, 6
 
-#: What looks like noise may still be the misfit of a bad optimum: perturbations or starts that must not lower it.
-_N_CONFIRMATIONS = 5
+#: What looks like noise may still be the misfit of a bad optimum: perturbations or starts that must not lower it. A bad
+#: optimum leaves a good part of a component, so one is enough where less than this share of the squared norm is left.
+_N_CONFIRMATIONS, _HARDLY_ANY = 5, 1e-6
 
 #: A perturbation succeeds if it lowers the misfit to this share.
 _BETTER = 0.98
@@ -159,7 +160,8 @@ class _Search:
     @property
     def done(self) -> bool:
         """Whether nothing is left, or what looks like noise and is not lowered any more, or the steps are used up."""
-        confirmed = self.left == "noise" and self._n_idle >= _N_CONFIRMATIONS
+        wanted = 1 if self._misfit <= _HARDLY_ANY * self._problem.whole else _N_CONFIRMATIONS
+        confirmed = self.left == "noise" and self._n_idle >= wanted
         return self.exhausted or confirmed or self._n_steps >= self._max_steps
 
     @property

@@ -282,9 +282,10 @@ def _components_of_span(
     """Return unit vectors whose powers lie in the span of the leading singular vectors, as far as noise lets them."""
     left, right, core = spectrum.left[:, :rank], spectrum.right[:, :rank], np.diag(spectrum.values[:rank])
     span = _Span(spectrum, rank, columns)
-    found = np.empty((rows.dimension, 0))
+    found, n_blocks = np.empty((rows.dimension, 0)), _MAX_BLOCKS
     while found.shape[1] < rank:
-        new = _next_components(span, right, found, generator)
+        new, arrived = _next_components(span, right, found, generator, n_blocks)
+        n_blocks = n_blocks if arrived else 1  # the span is not one of powers: others will hardly arrive either
         found = np.hstack([found, new])
         # Wedderburn: M − P W Qᵀ with W = (Qᵀ M⁺ P)⁻¹ has the rank of M less that of P.
         inside_right = right.T @ columns.powers(new)
@@ -300,15 +301,17 @@ def _components_of_span(
     return found
 
 
-def _next_components(span: _Span, right: FloatArray, found: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """Return the different components that a block of starts reaches; at least one.
+def _next_components(
+    span: _Span, right: FloatArray, found: FloatArray, generator: np.random.Generator, n_blocks: int
+) -> tuple[FloatArray, bool]:
+    """Return the different components that a block of starts reaches; the best start and False if none does.
 
     `right` is the basis of what the components found leave of the span.
     """
     columns, n_left = span.columns, right.shape[1]
     n_starts = min(_MAX_STARTS, max(_MIN_STARTS, _STARTS_PER_COMPONENT * n_left))
     best, best_value = np.empty((columns.dimension, 1)), -1.0
-    for _ in range(_MAX_BLOCKS):
+    for _ in range(n_blocks):
         block = generator.standard_normal((columns.dimension, n_starts))
         block /= np.linalg.norm(block, axis=0)
         arrived, n_arrived = np.empty((columns.dimension, 0)), -1
@@ -325,8 +328,8 @@ def _next_components(span: _Span, right: FloatArray, found: FloatArray, generato
                 break
         reached = _different(span.polish(arrived), found, right, columns) if n_arrived else arrived
         if reached.shape[1]:
-            return reached[:, :n_left]
-    return best
+            return reached[:, :n_left], True
+    return best, False
 
 
 def _iterate(right: FloatArray, block: FloatArray, columns: PackedCoordinates, n_steps: int) -> FloatArray:

@@ -1,18 +1,16 @@
 """One pass over rows for their fourth moment or cumulant, and more components than columns.
 
-The first rows are kept, to choose the frame of the coordinates (`odeco.online.pair_sums`). All rows are then added up
-in groups. When there are `_MAX_GROUPS` of them, neighbours are joined, so that there are always at least half as many,
-of equal size, whose differences give the standard errors (`odeco.online.fourth_moment`).
+The first rows are kept, to choose the frame of the coordinates. All rows are then added up in groups
+(`odeco.online.pair_sums`), whose differences give the standard errors (`odeco.online.fourth_moment`).
 
 Where the d⁴/24 distinct moments are too many, only the product of the flattening with a matrix W is added up, of d² m/2
-numbers. The columns of W are a basis of the leading eigenvectors of the flattening of half of the first rows: a range
-finder whose last step takes all rows.
+numbers. The columns of W are a basis of the leading eigenvectors of the flattening of the first rows, of the half that
+finds eigenvectors: a range finder whose last step takes all rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,22 +20,26 @@ from odeco._util.scale import largest, ordinary_bits
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field
 from odeco._util.threads import one_blas_thread
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import FloatArray
 from odeco.cp.small import core_width
 from odeco.cp.subspace_power import largest_rank
 from odeco.errors import BadRowError, StreamEndedError
-from odeco.io.rows import is_sparse, row_slice, stored_numbers
+from odeco.io.rows import is_sparse, stored_numbers
 from odeco.online.entries import StreamSolver, check_n_rows
 from odeco.online.fourth_moment import FourthComponents, PairMoments, decompose_pairs
-from odeco.online.pair_sums import n_entries, n_pairs, with_columns
-from odeco.online.search import mean_over
+from odeco.online.pair_sums import (
+    N_GROUPS,
+    group_numbers,
+    n_entries,
+    n_pairs,
+    sum_entries,
+    sum_products,
+    with_columns,
+)
 from odeco.tensors.components import Components, no_components
 
-#: When there are this many groups of rows, neighbours are joined.
-_MAX_GROUPS = 16
-
-#: The first rows are cut into this many groups.
-_FIRST_GROUPS = 8
+#: Rows of a segment, and segments that workers of a cluster add up at a time.
+_SEGMENT, _N_SEGMENTS = 2**16, 16
 
 #: The fewest first rows, and how many there are for each column; with W there are this many times as many.
 _FEWEST_ROWS, _ROWS_PER_COLUMN, _ROWS_FOR_BASIS = 1000, 10, 16
@@ -51,8 +53,12 @@ _N_ROUNDS = 3
 #: With W and an unknown number, at most this many components for each column are looked for.
 _MOST_PER_COLUMN = 2
 
-#: Arrays of the size of a sum that a run holds: its groups, and the levels of the tree of sums.
-_N_SUMS = _MAX_GROUPS + 8
+#: Arrays of the size of a sum that a run holds: its groups, two levels of the tree of sums and a spare one, the sum
+#: over a chunk, the mean over a segment, and the groups after it.
+_N_SUMS = 7 * N_GROUPS
+
+#: The shares of all groups in a file add up to 1 but for this.
+_ROUNDING = 1e-9
 
 #: Square matrices of the size of the flattening that a decomposition needs.
 _N_MATRICES = 4
@@ -83,8 +89,8 @@ class FourthMomentSolver(StreamSolver, State):
         The map and the shift of the coordinates, once the first rows are known.
     basis : array or None
         W, if there is one.
-    groups, counts : array
-        The mean of each group of rows, and their numbers.
+    groups : array
+        The sum over each group, divided by the number of all rows.
     """
 
     order: ClassVar[int] = 4
@@ -99,7 +105,6 @@ class FourthMomentSolver(StreamSolver, State):
     frame: FloatArray | None = array_field("d", None, rule=usable_array("d", None), default=None)
     basis: FloatArray | None = array_field(None, None, rule=usable_array(None, None), default=None)
     groups: FloatArray = array_field("groups", None, rule=usable_array("groups", None), default=np.zeros((0, 0)))
-    counts: IndexArray = array_field("groups", kind="i", low=1, default=np.zeros(0, np.int64))
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -107,13 +112,12 @@ class FourthMomentSolver(StreamSolver, State):
         begun = self.n_rows > 0
         require((frame is not None) == begun, "it must have a frame after the first rows, and none before")
         require((basis is not None) == (begun and self.width > 0), "it must have a basis if it was started with one")
-        require(int(self.counts.sum()) == self.n_rows, "its groups must have all rows")
-        full = len(self.counts) == _MAX_GROUPS and self.counts[-1] >= self.counts[0]
-        require(len(self.counts) <= _MAX_GROUPS and not full, "groups must be joined in time")
         if frame is not None:
             require(frame.shape == (d, d + 1), "its frame must have d rows and d + 1 columns")
             require(np.linalg.cond(frame[:, :d]) < 1 / np.finfo(np.float64).eps, "its frame must be invertible")
-            require(self.groups.shape[1] == self._size, "its groups must have all moments")
+            require(self.groups.shape == (N_GROUPS, self._size), "its groups must have all moments")
+            whole = bool(np.all(self.groups[:, -1] >= 0)) and abs(float(self.groups[:, -1].sum()) - 1) < _ROUNDING
+            require(whole, "its groups must have all rows")
         require(basis is None or basis.shape == (n_pairs(d) - d - 1, self.width), "its basis must have all pairs")
 
     @classmethod
@@ -157,18 +161,16 @@ class FourthMomentSolver(StreamSolver, State):
 
     @property
     def n_rows_wanted(self) -> int:
-        """Rows that are kept first, or those of the next group."""
+        """Rows that are kept first, or those of the next segment."""
         if self.frame is None:
             few = max(_FEWEST_ROWS, _ROWS_PER_COLUMN * self.dimension)
             return few * (_ROWS_FOR_BASIS if self.width else 1)
-        size = int(self.counts[0])
-        return size - int(self.counts[-1]) if self.counts[-1] < size else size
+        return _SEGMENT
 
     @property
     def next_segments(self) -> list[int]:
-        """The sizes of the groups until some are joined."""
-        wanted = self.n_rows_wanted
-        return [wanted] if self.frame is None else [wanted] * max(1, _MAX_GROUPS - len(self.counts))
+        """The sizes of the next segments with the same question."""
+        return [self.n_rows_wanted] * (1 if self.frame is None else _N_SEGMENTS)
 
     @property
     def components(self) -> Components:
@@ -190,18 +192,9 @@ class FourthMomentSolver(StreamSolver, State):
         n_rows = check_n_rows(n_rows)
         if self.frame is None:
             return self._begun(reply)
-        groups, counts, mean = self.groups, self.counts, reply.reshape(1, -1)
-        if counts[-1] < counts[0]:  # the last group goes on
-            n_before = counts[-1]
-            share = n_rows / (n_before + n_rows)
-            mean = groups[-1:] + share * (mean - groups[-1:])
-            groups, counts, n_rows = groups[:-1], counts[:-1], int(n_before + n_rows)
-        groups, counts = np.vstack([groups, mean]), np.append(counts, n_rows)
-        if len(counts) == _MAX_GROUPS and counts[-1] >= counts[0]:
-            shares = (counts / np.repeat(counts[::2] + counts[1::2], 2))[:, None]
-            groups = shares[::2] * groups[::2] + shares[1::2] * groups[1::2]
-            counts = counts[::2] + counts[1::2]
-        return replace(self, groups=groups, counts=counts, n_rows=int(counts.sum()))
+        n_all = self.n_rows + n_rows
+        groups = self.groups + n_rows / n_all * (reply.reshape(N_GROUPS, -1) - self.groups)
+        return replace(self, groups=groups, n_rows=n_all)
 
     def so_far(self, reply: Any, n_rows: int) -> FourthComponents | FourthMomentSolver:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
@@ -210,7 +203,7 @@ class FourthMomentSolver(StreamSolver, State):
             return after
         return decompose_pairs(
             after.groups,
-            after.counts.astype(np.float64),
+            after.n_rows,
             after.frame,
             after.basis,
             after.n_components,
@@ -221,8 +214,7 @@ class FourthMomentSolver(StreamSolver, State):
     def _begun(self, rows: Any) -> FourthMomentSolver:
         """Return the state after the first rows: their frame, and their own sums in groups."""
         n_rows = int(rows.shape[0])
-        n_groups = min(_FIRST_GROUPS, n_rows // 2)
-        if not n_groups:
+        if n_rows < 2:
             raise StreamEndedError("A fourth moment needs at least 2 rows. Got 1. Pass more rows.")
         size = largest(stored_numbers(rows))
         bound = 2.0 ** (ordinary_bits(np.dtype(np.float64)) // 4)
@@ -231,17 +223,14 @@ class FourthMomentSolver(StreamSolver, State):
                 f"Rows must have a size between {1 / bound:.1g} and {bound:.1g} for their fourth moment. The largest "
                 f"entry is {size:.3g}. Multiply all rows by a constant."
             )
-        edges = [n_rows * place // n_groups for place in range(n_groups + 1)]
-        pieces = [row_slice(rows, start, stop) for start, stop in pairwise(edges)]
         with one_blas_thread():  # results must not depend on the number of threads
             frame = _frame(rows, cumulant=self.cumulant)
             after = replace(self, frame=frame)
             if self.width:
-                half = row_slice(rows, 0, edges[n_groups // 2])
+                half = rows[np.flatnonzero(group_numbers(rows) % 2 == 0)]
                 after = replace(after, basis=_leading(half, frame, self.width, self.seed, cumulant=self.cumulant))
-        means = [mean_over(piece, after.query, after.probes, 4).ravel() for piece in pieces]
-        counts = np.diff(edges).astype(np.int64)
-        return replace(after, groups=np.array(means), counts=counts, n_rows=n_rows)
+        totals = sum_products(rows, after.probes) if self.width else sum_entries(rows, frame)
+        return replace(after, groups=totals.reshape(N_GROUPS, -1) / n_rows, n_rows=n_rows)
 
 
 def _frame(rows: Any, *, cumulant: bool) -> FloatArray:
@@ -264,7 +253,7 @@ def _leading(rows: Any, frame: FloatArray, width: int, seed: int, *, cumulant: b
     pairs = n_pairs(frame.shape[0]) - frame.shape[0] - 1
     basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((pairs, width)))[0]
     for _ in range(_N_ROUNDS):
-        mean = mean_over(rows, "pairs", with_columns(frame, basis), 4)
-        products = PairMoments.of(mean.ravel(), frame, basis, cumulant=cumulant).flattening
+        total = sum_products(rows, with_columns(frame, basis)).sum(axis=0)
+        products = PairMoments.of(total.ravel() / rows.shape[0], frame, basis, cumulant=cumulant).flattening
         basis = np.linalg.qr(products)[0]
     return np.asarray(basis, np.float64)

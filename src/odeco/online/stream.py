@@ -63,7 +63,7 @@ def decompose_stream(
         The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows; the result's
         `rank_evidence` states the confidence, and which other numbers are not ruled out. At most 22 are looked for, or
         d if there are at most 50 columns (at order 3). With ``"entries"`` at order 4: the eigenvectors of the fourth
-        moment of the earlier half of the rows that the later half confirms.
+        moment of half of the rows that the other half confirms.
     method : {"auto", "core", "entries", "power"}
         ``"core"`` keeps a block of rows within `memory`, searches it, and refines what it finds with all rows.
         ``"entries"`` adds up all d³/6 distinct entries of the moment and decomposes it, for order 3 and up to 400

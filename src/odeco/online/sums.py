@@ -31,7 +31,7 @@ from odeco.io.rows import (
     stored_numbers,
 )
 from odeco.online.block import RowBlock
-from odeco.online.pair_sums import n_entries, n_pairs, sum_entries, sum_products, width_of
+from odeco.online.pair_sums import N_GROUPS, n_entries, n_pairs, sum_entries, sum_products, width_of
 from odeco.online.products import add_in_place, core, entries, has_vanished, image, in_unit
 from odeco.online.thinning import ALL_ROWS, NO_PLACES, RowLimit, below, lowered, selected
 from odeco.online.tree import Add, Levels, Part, Waiting, appended, carried, collected, cut_chunks, grown, rows_per_unit
@@ -115,7 +115,7 @@ class RowSum:
     question : {"image", "core", "entries", "pairs", "rows"}
         ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
         ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k); at order 4,
-        all moments up to the fourth in a frame. ``"pairs"``: products with the fourth moment in a frame
+        all moments up to the fourth in a frame, of groups of rows. ``"pairs"``: products with such moments
         (`odeco.online.pair_sums`). ``"rows"``: the rows themselves, which are kept.
     block : array, d x L or d x m
         The candidates, the basis, or the frame; d x 0 for entries of order 3 and for rows.
@@ -162,9 +162,9 @@ class RowSum:
         """The shape of the sum."""
         d = self.block.shape[0]
         if self.question == "entries":
-            return (math.comb(d + 2, 3) if self.order == 3 else n_entries(d),)
+            return (math.comb(d + 2, 3),) if self.order == 3 else (N_GROUPS, n_entries(d))
         if self.question == "pairs":
-            return (n_pairs(d), width_of(self.block) + d + 1)
+            return (N_GROUPS, n_pairs(d), width_of(self.block) + d + 1)
         return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
 
     def update(self, rows: Any) -> None:

@@ -12,6 +12,7 @@ from odeco._util.schema import usable_array
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.rank import SIGNIFICANCE, ground_state
+from odeco.cp.symmetric import standard_errors
 from odeco.tensors.components import Components
 
 #: A Lipschitz function of Gaussian noise exceeds its mean by this many standard deviations with chance `SIGNIFICANCE`.
@@ -54,6 +55,12 @@ def found_in_entries(found: Components, scale: float, units: tuple[float, float,
     # A coordinate of E(I, v, v) is Σ 2 E_ijk v_j v_k over j < k, up to terms with equal indices.
     coordinate = scale * math.sqrt(2) * units[0]
     return Found(found, errors, _angles_of(coordinate, found), errors * _noise_ceiling(3, found.dimension))
+
+
+def found_by_least_squares(found: Components, scale: float) -> Found:
+    """Return how far symmetric noise of this deviation at every unit vector may have moved a fit of all together."""
+    floors = np.full(found.n_components, scale * _noise_ceiling(found.order, found.dimension))
+    return Found(found, *standard_errors(found, scale), floors)
 
 
 def _value_errors(units: tuple[float, float, float], vectors: FloatArray) -> FloatArray:

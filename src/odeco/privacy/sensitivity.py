@@ -383,8 +383,9 @@ class RecordSensitivities:
     def entries(self, order: int | None = None) -> float:
         """Return B^p/n for the tensor itself; replacing multiplies it. With `order` for a moment of that order.
 
-        It holds for the whole array and, being no larger there, for each set of indices stored once. Order 2 is the
-        second moment.
+        It holds for the whole array and, being no larger there, for each set of indices stored once. Where each stored
+        entry is multiplied by the root of its number of arrangements, the norm is that of the whole array. Order 2 is
+        the second moment.
 
         Derivation: |x ⊗ … ⊗ x| = |x|^p.
 
@@ -395,8 +396,8 @@ class RecordSensitivities:
 
     @property
     def noise_in_image(self) -> float:
-        """The noise in a coordinate of an image at order 3 if all entries are released with noise 1/μ, times μ."""
-        return self.entries() / math.sqrt(3)
+        """The noise in a coordinate of an image, across the vector, if all entries are released with 1/μ; times μ."""
+        return self.entries() / math.sqrt(self.order)
 
     @property
     def moment(self) -> float:

@@ -24,6 +24,7 @@ from odeco._util.arguments import (
 )
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import RngLike
+from odeco.cp.subspace_power import largest_rank
 from odeco.decompose.result import PrivateDecomposition
 from odeco.display.progress import following
 from odeco.power.power_method import Schedule
@@ -42,6 +43,7 @@ from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
 from odeco.privacy.sources import PrivateRows
 from odeco.private.bound import AUTO, is_auto, release_bound
 from odeco.private.mechanisms import MECHANISMS
+from odeco.private.mechanisms.entries import MOST_COLUMNS
 from odeco.private.mechanisms.mechanism import Calibration, Setting, Task
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor
@@ -188,7 +190,7 @@ def decompose_privately(
     n_planned = 1
 
     def plan_for(dimension: int, order: int, sensitivities: Any) -> tuple[Setting, MechanismPlan]:
-        search = _search(dimension, n_components, n_restarts, n_iterations)
+        search = _search(dimension, order, n_components, n_restarts, n_iterations)
         setting = Setting(dimension, order, search, epsilon, delta, sensitivities, calibration, share)
         return setting, _choose(mechanism, setting)
 
@@ -285,9 +287,9 @@ def plan_privacy(
     _check_used_by_unit(unit, {"n_units": n_units, **bounds})
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     d = check_count("dimension", dimension)
-    search = _search(d, n_components, n_restarts, n_iterations)
     relation = default_neighbours(unit, AUTO) if neighbour_relation is None else neighbour_relation
     p = check_count("order", MINIMUM_ORDER if order is None else order, MINIMUM_ORDER)
+    search = _search(d, p, n_components, n_restarts, n_iterations)
     check_choice("neighbour_relation", relation, ("distinct", "literal") if unit == "entry" else tuple(RELATIONS))
     choose_bound = is_auto(norm_bound)
     sensitivities: EntrySensitivities | RecordSensitivities
@@ -305,10 +307,17 @@ def plan_privacy(
     return _plan_all(setting, unit, relation, n_units=n_units, norm_bound=norm_bound)
 
 
-def _search(dimension: int, n_components: int, n_restarts: int | None, n_iterations: int | None) -> Schedule:
-    """Return the paper's k, L and R, with the defaults of a private run."""
+def _search(
+    dimension: int, order: int, n_components: int, n_restarts: int | None, n_iterations: int | None
+) -> Schedule:
+    """Return the paper's k, L and R, with the defaults of a private run; at order 4, k may be larger than d."""
     iterations = DEFAULT_ITERATIONS if n_iterations is None else n_iterations
-    return Schedule.default(dimension, n_components, n_restarts=n_restarts, n_iterations=iterations)
+    k = n_components
+    if order == 4:
+        k = check_count("n_components", n_components, 1, max(dimension, largest_rank(dimension, 4)))
+    first = min(k, dimension) if order == 4 else k
+    search = Schedule.default(dimension, first, n_restarts=n_restarts, n_iterations=iterations)
+    return replace(search, n_components=k)
 
 
 def _check_used_by_unit(unit: Unit, given: dict[str, Any]) -> None:
@@ -440,6 +449,11 @@ def _choose(mechanism: str, setting: Setting) -> MechanismPlan:
 def _ranked(setting: Setting) -> tuple[MechanismPlan, ...]:
     with one_blas_thread():
         plans = [mechanism.plan(setting) for mechanism in MECHANISMS.values() if not mechanism.refusal(setting)]
+    if not plans:
+        raise ValueError(
+            f"`n_components` must be at most {setting.dimension} here: more components than columns are found in the "
+            f"moment of order 4 of rows, of at most {MOST_COLUMNS} columns. Got {setting.search.n_components}."
+        )
     return tuple(sorted(plans, key=lambda plan: plan.smallest_signal))
 
 

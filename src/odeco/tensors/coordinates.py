@@ -104,6 +104,15 @@ def flattening_coordinates(dimension: int, order: int) -> tuple[PackedCoordinate
     return rows, rows if order % 2 == 0 else PackedCoordinates(dimension, order - order // 2)
 
 
+def flattening_of_packed(packed: FloatArray, dimension: int) -> FloatArray:
+    """Return the flattening of a symmetric tensor of order 4 that is given in packed coordinates of degree 4."""
+    whole, pairs = PackedCoordinates(dimension, 4), PackedCoordinates(dimension, 2)
+    first, second = (np.repeat(pairs.tuples, pairs.size, axis=1), np.tile(pairs.tuples, pairs.size))
+    matrix = (packed / whole.scales)[places_of(np.concatenate([first, second]))].reshape(pairs.size, pairs.size)
+    flattening: FloatArray = matrix * pairs.scales[:, None] * pairs.scales
+    return flattening
+
+
 def flattened(entries: DataArray) -> FloatArray:
     """Return the flattening of a symmetric array."""
     rows, columns = flattening_coordinates(entries.shape[0], entries.ndim)

@@ -29,6 +29,7 @@ from odeco._util.state import array_field
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.rank import SURE
+from odeco.errors import RankError
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.weights import Weighted
@@ -259,7 +260,12 @@ def fit_of(solver: FourthMomentSolver, context: Any) -> Fit | None:
     None if the number of sources was selected and it is not certain that there are more than columns. Where sources are
     not independent, the fourth cumulant has as many directions as the rows can show, and no number is certain.
     """
-    found = solver.so_far(None, 0)
+    try:
+        found = solver.so_far(None, 0)
+    except RankError:
+        if solver.n_components is None:  # more than can be told apart
+            return None
+        raise
     if not isinstance(found, FourthComponents):
         raise RuntimeError("There must be rows.")
     evidence = found.rank_evidence

@@ -9,6 +9,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
+from odeco.tensors.coordinates import PackedCoordinates
 from odeco.tensors.oracle import SensitiveOracle, as_block
 
 NeighbourRelation = Literal["replace", "add_remove"]
@@ -101,11 +102,13 @@ class DataHolder(SensitiveOracle):
 
     @abstractmethod
     def packed(self) -> FloatArray:
-        """Return the distinct entries, each divided by its `packed_units`; order 3 only."""
+        """Return the distinct entries, each divided by its `packed_units`; order 3, and for rows order 4."""
 
     @final
     def packed_units(self) -> FloatArray:
-        """Return the unit in which each distinct entry is released."""
+        """Return the unit in which each distinct entry is released; at order 4 norms are those of the full array."""
+        if self.order == 4:
+            return 1 / PackedCoordinates(self.dimension, 4).scales
         counts = multiplicities(self.dimension)
         return np.select([counts == n for n in (6, 3, 1)], list(self.entry_units))
 

@@ -27,9 +27,13 @@ from odeco.privacy.holders.protocol import (
     unit_weights,
 )
 from odeco.privacy.sensitivity import RecordSensitivities
+from odeco.tensors.coordinates import PackedCoordinates
 
 #: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
 ROWS_AT_ONCE = 1024
+
+#: Monomials of degree 4 of rows that are held at a time.
+_MONOMIALS = 2**22
 
 #: Number of lanes that share the chunks, whatever the number of threads, so that a sum is always the same.
 _LANES = 4
@@ -165,6 +169,8 @@ class RecordLevel(DataHolder):
 
     def packed(self) -> FloatArray:
         """Return the distinct entries, each divided by its `packed_units`."""
+        if self.order == 4:
+            return self._packed_fourth()
         check_order_three(self.order)
         d = self.dimension
         total, lower = np.zeros(math.comb(d + 2, 3)), np.tri(d, dtype=bool)
@@ -181,6 +187,18 @@ class RecordLevel(DataHolder):
             for _ in map_blocks(add, range(d), parallel=columns.size * d >= _PARALLEL_WORK):
                 pass
         return total / self.n_units / self.packed_units()
+
+    def _packed_fourth(self) -> FloatArray:
+        """Return Σ xᵢxⱼxₖxₗ / n for i ≤ j ≤ k ≤ l, each times the root of the number of its arrangements."""
+        entries = PackedCoordinates(self.dimension, 4)
+        height = max(1, _MONOMIALS // entries.size)
+        total = np.zeros(entries.size)
+        with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
+            for rows, weights in self._chunks():
+                for start in range(0, rows.shape[0], height):
+                    part = slice(start, start + height)
+                    total += entries.powers(np.ascontiguousarray(_dense(rows[part]).T)) @ weights[part]
+        return total / self.n_units
 
     def packed_sensitivity(self) -> float:
         """Return Bᵖ/n, twice that if replaced (see `RecordSensitivities.entries`), and the rounding."""

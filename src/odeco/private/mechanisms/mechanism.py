@@ -122,8 +122,11 @@ class Mechanism(ABC):
 
     def refusal(self, setting: Setting) -> str:
         """Say why it cannot be used in this setting; the text is empty if it can."""
+        k, d = setting.search.n_components, setting.dimension
         if setting.order != 3 and not self.any_order:
             return f"mechanism={self.name!r} takes tensors of order 3. Got order {setting.order}."
+        if k > d:
+            return f"mechanism={self.name!r} finds at most as many components as columns. Got {k} for {d}."
         if setting.sensitivities.moment is None and self.needs_second_moment:
             return f"mechanism={self.name!r} needs the second moment of rows. Got a tensor."
         return ""
