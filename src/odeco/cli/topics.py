@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,9 @@ def topics() -> None:
     "n_components",
     metavar="K",
     required=True,
-    callback=_options.number_or_auto,
-    help="Number of topics; 'auto' takes the number that two halves of the documents agree on.",
+    callback=partial(_options.number_or_auto, texts=("auto", "fine")),
+    help="Number of topics. 'auto' takes about twice the number that two halves of the documents agree on; 'fine' as "
+    "many as the pairs of words support, at most 100.",
 )
 @click.option(
     "--python-documentation", is_flag=True, help="Read the documentation of Python's library instead of FILEs."
@@ -191,7 +193,7 @@ def fit(
         if as_json:
             emit_json({"n_documents": int(learnt.kept.counts.shape[0]), **topics_document(learnt.summary, top)})
         else:
-            print_topics(learnt.summary, top, chosen=n_components == "auto")
+            print_topics(learnt.summary, top, chosen=isinstance(n_components, str))
 
     deliver(
         show_topics,
@@ -257,8 +259,9 @@ def _check_private(n_components: int | str, explicit: list[str], given: dict[str
             "1e-6.": given["epsilon"] is None or given["delta"] is None,
             f"{exact} counts documents without noise. Leave it out: a private run chooses words by noisy votes, or "
             "takes those of --vocabulary FILE.": exact,
-            "A private run needs -k as a number. Its output says how many topics are clear of noise.": n_components
-            == "auto",
+            "A private run needs -k as a number. Its output says how many topics are clear of noise.": isinstance(
+                n_components, str
+            ),
             f"{unused} is for --dry-run without --vocabulary. Leave it out.": unused,
             f"{again} would read the documents again, without noise. Leave it out.": again,
         }

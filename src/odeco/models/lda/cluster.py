@@ -112,11 +112,11 @@ class ClusterCorpus:
         parts = [part for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)]) if part is not None]
         return sums_of_part(WordSums(self.n_words, basis, core=core), joined(parts))
 
-    def split(self) -> tuple[ClusterCorpus, ClusterCorpus]:
-        """Refuse: halves are divided by document, and partitions hold many."""
+    def parts(self) -> list[ClusterCorpus]:
+        """Refuse: parts are divided by document, and partitions hold many."""
         raise ValueError(
-            "`n_components` must be an int on a cluster. Got 'auto'. Fit a part of the documents on one machine with "
-            "'auto', and take its n_components_."
+            f"`n_components` must be an int on a cluster. Got {self.settings.n_components!r}. Fit a part of "
+            "the documents on one machine with it, and take its n_components_."
         )
 
     def word_totals(self) -> FloatArray:

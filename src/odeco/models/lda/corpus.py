@@ -10,7 +10,6 @@ et al. 2009). The result is therefore the same for any number of threads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.lda.counts import UNIT_DOCUMENTS, CountChunk, count_chunks
+from odeco.models.lda.counts import N_PARTS, UNIT_DOCUMENTS, CountChunk, count_chunks, divide_documents
 from odeco.models.lda.gibbs import Sampler, Sweep, Tokens
 from odeco.models.lda.inference import split_sample
 from odeco.models.lda.moments import WordSums
@@ -241,17 +240,10 @@ class LocalCorpus:
         narrow.n_words = vocabulary.size
         return narrow
 
-    def split(self) -> tuple[LocalCorpus, LocalCorpus]:
-        """Return two halves of the documents, in alternating blocks of √n.
-
-        Consecutive documents often repeat each other, as replies do, or versions of one text. What only a few
-        neighbours share is then mostly in one of the halves.
-        """
-        second = np.arange(self.n_documents) // math.isqrt(self.n_documents) % 2 == 1
-        first_half, second_half = (
-            LocalCorpus(self._counts[np.flatnonzero(own)], self._settings) for own in (~second, second)
-        )
-        return first_half, second_half
+    def parts(self) -> list[LocalCorpus]:
+        """Return the documents in `N_PARTS` parts; see `divide_documents`."""
+        parts = divide_documents(self._counts)
+        return [LocalCorpus(self._counts[np.flatnonzero(parts == part)], self._settings) for part in range(N_PARTS)]
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents in a basis (`WordSums`), added in the same tree as on a cluster."""

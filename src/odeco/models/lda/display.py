@@ -21,7 +21,7 @@ from odeco.display.style import LIGHT, drawn_in, new_figure
 from odeco.io.rows import row_slice
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names
 from odeco.models.lda.inference import coherence, completion_perplexity, split_documents
-from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
+from odeco.models.lda.params import MAX_AUTO, TopicDiagnostics, TopicParams, TopicTrust
 from odeco.models.lda.vocabulary import RELEVANCE, Words
 from odeco.privacy.report import PrivacyReport
 
@@ -266,8 +266,8 @@ def describe(params: TopicParams, names: list[str]) -> Description:
         facts.append(f"{found.n_replicated} of the topics are replicated in the other half of the documents.")
         if found.n_clear > k:
             facts.append(
-                f"{k} is the choice for readers. For predictions take more: {found.n_clear} directions of word pairs "
-                "stand clear of noise."
+                f'{k} is the choice for readers. For predictions take more: n_components="fine" takes the '
+                f"{min(found.n_clear, MAX_AUTO)} directions of word pairs that stand clear of noise."
             )
     return Description(_verdict(params, k), tuple(facts), tuple(components), (panel,))
 

@@ -58,10 +58,11 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
 
     Parameters
     ----------
-    n_components : int or "auto"
-        Number k of topics, at most that of distinct words, and of documents of three words. ``"auto"`` takes the
-        number, at most 100, for which the directions of word pairs stand clear of noise and two halves of the documents
-        agree on most topics; `diagnostics_.selection_scores` lists the numbers tried. `partial_fit` needs a number.
+    n_components : int, "auto" or "fine"
+        Number k of topics, at most that of distinct words, and of documents of three words. ``"fine"`` takes the number
+        of directions of word pairs that stand clear of noise, at most 100. ``"auto"`` takes fewer, for readers: twice
+        the number of topics that two halves of the documents agree on; `diagnostics_.selection_scores` lists the
+        numbers tried. `partial_fit` needs a number.
     doc_topic_concentration : float or "auto"
         The sum α₀ of the Dirichlet parameters that the moments are corrected with; it is small if a document has few
         topics. ``"auto"`` takes the value with which half of a document's words best predict the other half.
@@ -172,7 +173,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     ((3, 30), (5, 3))
     """
 
-    n_components: int | Literal["auto"] = n_components(10)
+    n_components: int | Literal["auto", "fine"] = n_components(10, "fine")  # type: ignore[assignment]
     doc_topic_concentration: float | Literal["auto"] = param("auto", _positive_or("auto"))
     max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
     topic_word_prior: float | None = param(None, _positive_or(None))
@@ -299,10 +300,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """
         with self._lock(), self._features_kept_on_failure():
             spec: Any = self._specify_topics()
-            if spec.settings.n_components == "auto":
+            if isinstance(spec.settings.n_components, str):
                 raise ValueError(
-                    "`n_components` must be an int for partial_fit. Got 'auto'. Fit a first part of the documents with "
-                    "'auto' and take its n_components_."
+                    f"`n_components` must be an int for partial_fit. Got {spec.settings.n_components!r}. Fit a first "
+                    "part of the documents with it and take its n_components_."
                 )
             private = spec.is_private(None, vocabulary, in_batches=True)
             learnt, side = vars(self).get("_learnt"), {"words": words, "tokenizer": tokenizer}

@@ -14,16 +14,19 @@ it, the differences are larger than that.
 
 **The number of topics** is selected in two stages. Directions of word pairs that stand clear of noise bound it; on a
 small corpus that bound is the answer. On a large corpus of real text hardly any direction is noise. The documents are
-therefore divided in blocks into two halves, and topics are estimated from each half for several numbers k. A topic is
-*replicated* if the other half has one with (Σᵥ √(pᵥ qᵥ))² > 1/2: the angle between √p and √q is below 45 degrees. The
-largest k is taken for which at least half of the topics are replicated: beyond it a topic is more likely wrong than
-right.
+therefore divided into halves in three ways, and topics are estimated from each half for several numbers k. A topic is
+*replicated* if the other half has one with (Σᵥ √(pᵥ qᵥ))² > 1/2: the angle between √p and √q is below 45 degrees. With
+growing k the number of replicated topics rises to a level R and stays near it. Twice R topics are taken: with more, a
+topic is more likely wrong than right. The level is far more stable than the k at which half of the topics are
+replicated, where the share that is replicated falls slowly and fluctuates.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -36,9 +39,9 @@ from odeco.models.lda.params import MAX_AUTO, Callback, LdaSettings, TopicDiagno
 from odeco.models.lda.spectral import (
     ReducedMoments,
     SpectralTopics,
+    misfit,
     misfit_for,
     reduce_moments,
-    sum_halves,
     sum_moments,
     topics_for,
 )
@@ -47,16 +50,15 @@ from odeco.models.lda.spectral import (
 def fit_topics(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> TopicParams:
     """Fit topics to all documents; `callback` receives every stage of the work."""
     scores = None
-    if settings.n_components == "auto":
-        halves = sum_halves(corpus, settings, seed=seed, callback=callback)
-        sums = halves[0] + halves[1]
+    parts = sum_moments(corpus, settings, seed=seed, callback=callback)
+    sums = reduce(add, parts)
+    if isinstance(settings.n_components, str):
         callback("number of topics", 0, 1)
-        most = min(reduce_moments(sums, "auto").directions.shape[1], MAX_AUTO)
-        k, scores = select_n_topics(halves, most, concentration=settings.concentration, seed=seed)
+        k = min(reduce_moments(sums, "clear").directions.shape[1], MAX_AUTO)
+        if settings.n_components == "auto":
+            k, scores = select_n_topics(parts, k, concentration=settings.concentration, seed=seed)
         settings = replace(settings, n_components=k)
-        del halves  # they may be large
-    else:
-        sums = sum_moments(corpus, settings, seed=seed, callback=callback)
+    del parts  # they may be large
     sums.drop_basis()
     found = fit_spectral(sums, corpus, settings, seed=seed)
     if scores is not None:
@@ -140,7 +142,7 @@ def fit_spectral(
     before : array, m x k, optional
         Coordinates of earlier topics in the basis of the sums. The topics are put in the order of those.
     """
-    reduced = reduce_moments(sums, settings.n_components)
+    reduced = reduce_moments(sums, int(settings.n_components))
     earlier = None if before is None else reduced.directions.T @ before
     concentration, near = settings.concentration, None
     if concentration is None:
@@ -194,7 +196,8 @@ def _choose_concentration(
     def attempt(candidate: float, near: FloatArray | None) -> _Trial:
         topics = topics_for(candidate, reduced, sums, seed=seed, near=near)
         scores = completion_scores(halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs)
-        trials[candidate] = _Trial(scores, topics.misfit, topics.coordinates)
+        left = misfit(candidate, reduced, topics.coordinates, topics.weights[: topics.coordinates.shape[1]])
+        trials[candidate] = _Trial(scores, left, topics.coordinates)
         return trials[candidate]
 
     start = attempt(CONCENTRATIONS[_START], None)
@@ -214,21 +217,21 @@ def _choose_concentration(
 def _between(chosen: float, reduced: ReducedMoments, near: FloatArray, seed: int) -> float:
     """Return the α₀ within a factor of two that leaves least of the third moment unexplained."""
 
-    def misfit(place: float) -> float:
+    def left(place: float) -> float:
         return misfit_for(math.exp(place), reduced, seed=seed, near=near)
 
     low, high = math.log(chosen / 2), math.log(2 * chosen)
     first, second = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_first, at_second = misfit(first), misfit(second)
+    at_first, at_second = left(first), left(second)
     for _ in range(_N_SECTIONS):
         if at_first < at_second:
             high, second, at_second = second, first, at_first
             first = high - _GOLDEN * (high - low)
-            at_first = misfit(first)
+            at_first = left(first)
         else:
             low, first, at_first = first, second, at_second
             second = low + _GOLDEN * (high - low)
-            at_second = misfit(second)
+            at_second = left(second)
     return math.exp((low + high) / 2)
 
 
@@ -246,16 +249,8 @@ def _worse(trial: _Trial, trials: dict[float, _Trial], n_errors: float) -> bool:
     return noticed and float(gaps.sum()) > n_errors * float(gaps.std()) * math.sqrt(gaps.size)
 
 
-#: These numbers of topics are tried first, up to the number of clear directions.
-TOPIC_NUMBERS = (1, 2, 3, 5, 10, 20, 40, 80)
-
-
-#: Larger numbers are not tried if a smaller share than this is replicated: there it would have to rise above a half.
-_TOO_FEW = 1 / 3
-
-
-#: Then the numbers between the best and the next are halved, until they differ by less than this share.
-_NEAR = 1 / 8
+#: If not all clear directions make topics that are replicated, these numbers of topics are tried, √2 apart.
+TOPIC_NUMBERS = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91)
 
 
 #: The concentration α₀ that topics are compared with, where none is given. Which are replicated hardly depends on it.
@@ -267,14 +262,14 @@ _SAME = 0.5
 
 
 def select_n_topics(
-    halves: tuple[WordSums, WordSums], most: int, *, concentration: float | None, seed: int
+    parts: list[WordSums], most: int, *, concentration: float | None, seed: int
 ) -> tuple[int, IndexArray]:
     """Select the number of topics.
 
     Parameters
     ----------
-    halves : two WordSums
-        The moments of two halves of the documents, in one basis.
+    parts : four WordSums
+        The moments of parts of the documents, in one basis.
     most : int
         The largest number: that of the directions that are clear of noise in all documents.
     concentration : float or None
@@ -287,31 +282,29 @@ def select_n_topics(
     n_topics : int
         The number that was selected.
     scores : array, c x 2
-        The numbers that were tried, and for each the number of topics that the other half of the documents replicated.
+        The numbers that were tried, and for each the number of topics that the other half of the documents replicated,
+        the mean over three ways to make halves of the parts, rounded.
     """
-    if any(half.n_usable == 0 for half in halves):
-        return most, np.zeros((0, 2), dtype=np.int64)
+    tried: dict[int, float] = {}
     alpha = _CONCENTRATION if concentration is None else concentration
-    tried = {most: _n_replicated(halves, most, alpha, seed)}
-    for k in (each for each in TOPIC_NUMBERS if each < most and 2 * tried[most] < most):
-        tried[k] = _n_replicated(halves, k, alpha, seed)
-        if tried[k] < _TOO_FEW * k and k > TOPIC_NUMBERS[3]:  # a few large topics may look different in each half
-            break
-    while (between := _midpoint(tried)) is not None:
-        tried[between] = _n_replicated(halves, between, alpha, seed)
-    return _largest_replicated(tried), np.array(sorted(tried.items()), dtype=np.int64)
 
+    def attempt(numbers: list[int]) -> None:
+        counts = np.zeros(len(numbers))
+        for pairing in range(1, len(parts)):
+            halves = (parts[0] + parts[pairing], reduce(add, (*parts[1:pairing], *parts[pairing + 1 :])))
+            if any(half.n_usable == 0 for half in halves):
+                return
+            counts += [_n_replicated(halves, k, alpha, seed) for k in numbers]
+        tried.update(zip(numbers, counts / (len(parts) - 1), strict=True))
 
-def _largest_replicated(tried: dict[int, int]) -> int:
-    """Return the largest number of topics of which at least half were replicated, or 1."""
-    return max((k for k, again in tried.items() if 2 * again >= k), default=1)
-
-
-def _midpoint(tried: dict[int, int]) -> int | None:
-    """Return a number half-way between the largest that will do and the next that was tried, unless these are near."""
-    best = _largest_replicated(tried)
-    following = min((k for k in tried if k > best), default=best)
-    return (best + following) // 2 if following - best > max(1.0, _NEAR * best) else None
+    attempt([most])
+    if tried and 2 * tried[most] < most:
+        attempt([k for k in TOPIC_NUMBERS if k < most])
+    selected = min(most, max(1, round(2 * max(tried.values(), default=most))))
+    if tried and selected not in tried:
+        attempt([selected])
+    scores = [(k, round(again)) for k, again in sorted(tried.items())]
+    return selected, np.array(scores, dtype=np.int64).reshape(-1, 2)
 
 
 def _n_replicated(halves: tuple[WordSums, WordSums], k: int, concentration: float, seed: int) -> int:

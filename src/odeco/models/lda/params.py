@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Callback = Callable[[str, int, int], object]
 
 
-#: The largest number of topics that is tried with ``n_components="auto"``.
+#: The largest number of topics that is selected.
 MAX_AUTO = 100
 
 
@@ -32,7 +32,7 @@ MAX_AUTO = 100
 class LdaSettings:
     """Checked settings of a fit, as `TensorLDA` has them; `concentration` is None if it is to be selected."""
 
-    n_components: int | Literal["auto"]
+    n_components: int | Literal["auto", "fine"]
     concentration: float | None
     max_iter: int
     topic_word_prior: float | None = None
@@ -48,7 +48,7 @@ class LdaSettings:
 
     def basis_size(self, n_words: int) -> int:
         """Return the number of directions that subspace iteration keeps."""
-        k = MAX_AUTO if self.n_components == "auto" else self.n_components
+        k = MAX_AUTO if isinstance(self.n_components, str) else self.n_components
         return min(k + self.n_oversamples, n_words)
 
 
@@ -109,7 +109,7 @@ class TopicDiagnostics(State):
         For each topic the share of its mass that was negative and was set to zero.
     selection_scores : array, c x 2
         With ``n_components="auto"``: the numbers of topics that were tried, and how many topics of each were
-        replicated in the other half of the documents.
+        replicated in the other half of the documents, on average over three ways to make halves.
     """
 
     n_documents: int = array_field(kind="i", low=0)
