@@ -100,6 +100,12 @@ def topics() -> None:
     "--max-words", type=click.IntRange(1), default=defaults.MAX_WORDS, help="Largest number of words to keep."
 )
 @click.option("--stop-words", default="english", metavar="LIST", help="english, none, or a file of words.")
+@click.option(
+    "--seed-words",
+    type=_options.FILE,
+    metavar="FILE",
+    help="Topics to find: one per line, as 'label: word word'. They come first.",
+)
 @click.option("--vocabulary", type=_options.FILE, metavar="FILE", help="Count only these words, one per line.")
 @click.option(
     "--tokenizer",
@@ -236,7 +242,7 @@ def _check_usage(
 def _check_cluster(documentation: bool, explicit: list[str], private: bool) -> None:
     """Raise if an option cannot be used on a cluster."""
     pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
-    unused = _first(explicit, *pruning, "held_out", "report", "groups", "public", "dry_run")
+    unused = _first(explicit, *pruning, "held_out", "report", "groups", "public", "dry_run", "seed_words")
     unused = unused or ("--python-documentation" if documentation else "")
     _options.check_usage(
         {
@@ -252,7 +258,7 @@ def _check_private(n_components: int | str, explicit: list[str], given: dict[str
     unused = "" if given["dry_run"] else _first(explicit, "n_words", "document_length")
     if given["dry_run"] and given["vocabulary"] is not None:
         unused = _first(explicit, "n_words")
-    again = _first([name for name in explicit if given[name]], "max_iter", "held_out")
+    again = _first([name for name in explicit if given[name]], "max_iter", "seed_words", "held_out")
     _options.check_usage(
         {
             "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as "

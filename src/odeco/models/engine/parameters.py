@@ -147,9 +147,9 @@ PATH = Constraint(_check_path)
 
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters as a file can hold them: paths as texts. A context may hold arrays and lists instead."""
+    """Return parameters as a file can hold them: paths as texts. A context may hold arrays, lists and dicts."""
     return {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
         for name, value in parameters.items()
-        if not hasattr(value, "shape") and not isinstance(value, list)
+        if not hasattr(value, "shape") and not isinstance(value, list | dict)
     }

@@ -113,6 +113,7 @@ def refine_topics(
     seed: int,
     n_jobs: int = 1,
     eta: float | None = None,
+    prior: FloatArray | None = None,
     callback: Callable[[int], object] | None = None,
 ) -> RefinedTopics:
     """Refine topics by sweeps of collapsed Gibbs sampling, and learn the priors.
@@ -131,6 +132,8 @@ def refine_topics(
         Number of threads, or -1 for all cores. The result does not depend on it.
     eta : float or None
         Prior of a topic's words; None learns it.
+    prior : ndarray of shape (k, V), optional
+        Further prior counts of words in topics, such as those of seed words. They are not part of the result.
     callback : callable or None
         Called with the number of sweeps that are done, after every sweep.
 
@@ -156,7 +159,12 @@ def refine_topics(
     tokens = Tokens.from_counts(counts)
     sampler = Sampler(tokens, *initial_priors(len(topic_word), n_sweeps, eta), seed=seed, n_jobs=n_jobs)
     totals = np.bincount(tokens.words, minlength=len(tokens.vocabulary))
-    sampler.start(smooth_with_frequencies(topic_word[:, tokens.vocabulary], totals))
+    known = None if prior is None else prior[:, tokens.vocabulary].astype(np.float32)
+    sampler.start(
+        smooth_with_frequencies(topic_word[:, tokens.vocabulary], totals),
+        known,
+        None if known is None else known.sum(axis=1, dtype=np.float64),
+    )
     for number, sweep in enumerate(sweep_schedule(n_sweeps, eta), start=1):
         sampler.sweep(sweep)
         if callback is not None:

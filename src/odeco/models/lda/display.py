@@ -247,13 +247,16 @@ def leading_words(params: TopicParams, n_words: int, weight: float = 1.0) -> lis
     return [row[own[row]][:n_words] for row, own in zip(order, clear, strict=True)]
 
 
-def describe(params: TopicParams, names: list[str]) -> Description:
-    """Return topics in words, with their leading words as a heat map."""
+def describe(params: TopicParams, names: list[str], labels: list[str]) -> Description:
+    """Return topics in words, with their leading words as a heat map; the first topics may have labels."""
     found, k, shares = params.diagnostics, len(params.alpha), params.shares
     leading = leading_words(params, _DESCRIBED_WORDS, RELEVANCE)
+    prefixes = [f"{label}: " for label in labels] + [""] * (k - len(labels))
     components = [
-        ComponentRow(float(share), ", ".join(names[place] for place in places) or "no word stands clear of noise")
-        for share, places in zip(shares, leading, strict=True)
+        ComponentRow(
+            float(share), prefix + (", ".join(names[place] for place in places) or "no word stands clear of noise")
+        )
+        for share, places, prefix in zip(shares, leading, prefixes, strict=True)
     ]
     columns = list(dict.fromkeys(int(place) for places in leading for place in places[:_DRAWN_WORDS]))[:_MAX_COLUMNS]
     with np.errstate(divide="ignore"):

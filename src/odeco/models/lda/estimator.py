@@ -28,6 +28,7 @@ from odeco.models.lda.inference import document_topics, log_likelihood
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
 from odeco.models.lda.private import learn_privately, update_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
+from odeco.models.lda.seeds import check_seed_words
 from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.text import are_texts
 from odeco.models.lda.use import TopicUse
@@ -71,6 +72,11 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         topics are taken if they predict half of the words of documents from the other half clearly better.
     topic_word_prior : float, optional
         Prior count η of every word in every topic. By default the sweeps learn it; without sweeps it is 0.01.
+    seed_words : dict of str to list of str, optional
+        Topics that you ask for: a label, and words that belong to the topic, such as ``{"sport": ["ball", "team"]}``;
+        or a list of lists of words. They are a prior of the sweeps: in its topic a seed word has a quarter of its uses
+        as prior counts. These topics come first, in this order. A private model, which has no sweeps, refuses them, and
+        so do `partial_fit` and documents on a cluster.
     document_weight : {"length", "equal"}
         Whether a document counts in the moments as often as it has words, or once. Both are without bias; on real text
         longer documents are more informative.
@@ -140,8 +146,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
 
     Notes
     -----
-    After `fit`, topics are in the order of their shares, largest first. `partial_fit` keeps the order of the first
-    batch, so that a topic keeps its number. After `fit`, `partial_fit` begins a new stream.
+    After `fit`, topics are in the order of their shares, largest first, but for those of seed words. `partial_fit`
+    keeps the order of the first batch, so that a topic keeps its number; after `fit` it begins a new stream.
 
     **Private models.** With `epsilon` and `delta`, noisy sums over documents are all that is learnt from them: a
     histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
@@ -177,6 +183,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     doc_topic_concentration: float | Literal["auto"] = param("auto", _positive_or("auto"))
     max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
     topic_word_prior: float | None = param(None, _positive_or(None))
+    seed_words: Any = param(None, Constraint(check_seed_words))
     document_weight: DocumentWeight = param("length", choice("length", "equal"))
     n_oversamples: int = param(10, count(0))
     n_passes: int = param(4, count())
@@ -250,9 +257,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         spec = self._specify_topics()
         private = spec.is_private(groups, vocabulary)
         seed, on_cluster, privacy = self._draw_seed(), client is not None or is_on_cluster(X), None
-        if private and on_cluster:
+        if on_cluster and (private or self.seed_words is not None):
             raise ValueError(
-                "A private model is fitted on one machine. Got rows of a cluster. Pass an array of counts."
+                "A private model, or one with `seed_words`, is fitted on one machine. Got rows of a cluster. Pass an "
+                "array of counts."
             )
         with (
             self._features_kept_on_failure(),

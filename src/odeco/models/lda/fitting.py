@@ -27,6 +27,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -36,6 +37,7 @@ from odeco.models.lda.corpus import Corpus
 from odeco.models.lda.inference import clearly_better, completion_scores
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import MAX_AUTO, Callback, LdaSettings, TopicDiagnostics, TopicParams, diagnose
+from odeco.models.lda.seeds import SeedWords
 from odeco.models.lda.spectral import (
     ReducedMoments,
     SpectralTopics,
@@ -47,8 +49,10 @@ from odeco.models.lda.spectral import (
 )
 
 
-def fit_topics(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> TopicParams:
-    """Fit topics to all documents; `callback` receives every stage of the work."""
+def fit_topics(
+    corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback, seeds: SeedWords | None = None
+) -> TopicParams:
+    """Fit topics to all documents, those of seed words first, then the largest; `callback` receives every stage."""
     scores = None
     parts = sum_moments(corpus, settings, seed=seed, callback=callback)
     sums = reduce(add, parts)
@@ -57,46 +61,50 @@ def fit_topics(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Ca
         k = min(reduce_moments(sums, "clear").directions.shape[1], MAX_AUTO)
         if settings.n_components == "auto":
             k, scores = select_n_topics(parts, k, concentration=settings.concentration, seed=seed)
-        settings = replace(settings, n_components=k)
+        settings = replace(settings, n_components=k if seeds is None else max(k, len(seeds.labels)))
     del parts  # they may be large
     sums.drop_basis()
     found = fit_spectral(sums, corpus, settings, seed=seed)
     if scores is not None:
         found = replace(found, diagnostics=replace(found.diagnostics, selection_scores=scores))
     del sums  # they may be large, and the sweeps take memory too
-    fitted = _refined(corpus, found, settings, seed, callback) if settings.max_iter else None
+    fitted = _refined(corpus, found, settings, seed, callback, seeds) if settings.max_iter else None
     if fitted is None:
         n_tokens, prior = float(corpus.word_totals().sum()), settings.topic_word_prior
         fitted = TopicParams.from_shares(
             found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics
         )
-    return fitted
+    return fitted.largest_first(() if seeds is None else seeds.assign(found.topics.topic_word, found.topics.alpha))
 
 
 def _refined(
-    corpus: Corpus, found: SpectralFit, settings: LdaSettings, seed: int, callback: Callback
+    corpus: Corpus, found: SpectralFit, settings: LdaSettings, seed: int, callback: Callback, seeds: SeedWords | None
 ) -> TopicParams | None:
     """Return the topics after some Gibbs sweeps, or None if they do not predict the words of documents clearly better.
 
-    Sweeps do not help where documents mix all topics evenly: the moments are then exact, and sweeps move slowly.
+    Sweeps do not help where documents mix all topics evenly: the moments are then exact, and sweeps move slowly. Topics
+    of seed words are returned in any case.
     """
     callback("sweeps", 0, settings.max_iter)
-    spectral = found.topics
+    spectral, totals = found.topics, corpus.word_totals()
+    start, further = spectral.topic_word, dict[str, Any]()
+    if seeds is not None:
+        start, further["prior"] = seeds.begin(spectral.topic_word, spectral.alpha, totals)
     refined = corpus.refined(
-        spectral.topic_word,
+        start,
         n_sweeps=settings.max_iter,
         seed=seed,
         eta=settings.topic_word_prior,
         callback=lambda sweep: callback("sweeps", sweep, settings.max_iter),
+        **further,
     )
     topic_word = refined.topic_word
-    totals = corpus.word_totals()
     halves, frequencies = corpus.completion_halves(seed), totals / totals.sum()
     before, after = (
         completion_scores(halves, topics, alpha, frequencies, n_jobs=settings.n_jobs)
         for topics, alpha in ((spectral.topic_word, spectral.alpha), (topic_word, refined.alpha))
     )
-    if not clearly_better(after, before):
+    if seeds is None and not clearly_better(after, before):
         return None
     sizes = refined.topic_counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
     return TopicParams(topic_word, sizes, refined.alpha, refined.eta, found.diagnostics)

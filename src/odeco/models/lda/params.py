@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -242,9 +242,12 @@ class TopicParams(State):
         topic_word /= totals[:, None]
         return cls(topic_word, totals, alpha, float(eta), diagnostics)
 
-    def largest_first(self) -> TopicParams:
-        """Return the topics in the order of their sizes, with their diagnostics."""
-        order = np.argsort(-self.totals, kind="stable")
+    def largest_first(self, first: Sequence[int] | IndexArray = ()) -> TopicParams:
+        """Return the topics in the order of their sizes, but for those that come `first`, with their diagnostics."""
+        sizes = self.totals.copy()
+        sizes[list(first)] = np.inf
+        order = np.argsort(-sizes, kind="stable")
+        order[: len(first)] = first
         return self if np.array_equal(order, np.arange(order.size)) else self.permuted(order)
 
 
