@@ -221,8 +221,8 @@ def _check_usage(
     if given["scheduler"] is not None:
         _check_cluster(documentation, explicit, private)
         return
-    for path in (*files, *([given["public"]] if given["public"] is not None else [])):
-        if str(path) != "-" and not path.exists():
+    for path in (*files, given["public"], given["seed_words"]):
+        if path is not None and str(path) != "-" and not path.exists():
             raise FileNotFoundError(2, "No such file or directory", str(path))
     chooses = _first(explicit, *_PRUNING)
     about = _first(explicit, "public", "dry_run", "groups", "ledger", "budget")

@@ -164,6 +164,10 @@ def fit_spectral(
 CONCENTRATIONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
+#: Candidates are compared in at most this many directions of word pairs: a trial takes time in proportion to k⁴.
+_MAX_DIRECTIONS = 64
+
+
 #: The candidate with this index is tried first.
 _START = 4
 
@@ -195,10 +199,15 @@ class _Trial:
 
 def _choose_concentration(
     reduced: ReducedMoments, sums: WordSums, corpus: Corpus, *, seed: int, n_jobs: int
-) -> tuple[float, FloatArray]:
-    """Return the best of `CONCENTRATIONS`, or a value near it, and the coordinates of its topics as a start."""
+) -> tuple[float, FloatArray | None]:
+    """Return the best of `CONCENTRATIONS`, or a value near it, and the coordinates of its topics as a start.
+
+    Of more than `_MAX_DIRECTIONS` directions only the first are used, and there is no start for all topics.
+    """
     halves = corpus.completion_halves(seed)
     frequencies = sums.first_moment()
+    n_directions = reduced.directions.shape[1]
+    reduced = reduced.leading(_MAX_DIRECTIONS)
     trials: dict[float, _Trial] = {}
 
     def attempt(candidate: float, near: FloatArray | None) -> _Trial:
@@ -219,7 +228,7 @@ def _choose_concentration(
     chosen = _chosen(trials)
     attempt(_between(chosen, reduced, trials[chosen].coordinates, seed), trials[chosen].coordinates)
     chosen = _chosen(trials)
-    return chosen, trials[chosen].coordinates
+    return chosen, trials[chosen].coordinates if n_directions <= _MAX_DIRECTIONS else None
 
 
 def _between(chosen: float, reduced: ReducedMoments, near: FloatArray, seed: int) -> float:

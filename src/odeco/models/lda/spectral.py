@@ -18,7 +18,7 @@ pairs and triples of topics are known in the new basis without loss, and only wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
 from typing import Any, Literal
@@ -189,6 +189,17 @@ class ReducedMoments:
     first: FloatArray
     pairs: FloatArray
     triples: FloatArray
+
+    def leading(self, n_directions: int) -> ReducedMoments:
+        """Return the moments in the first of the directions, at most `n_directions`."""
+        own = slice(n_directions)
+        return replace(
+            self,
+            directions=self.directions[:, own],
+            first=self.first[own],
+            pairs=self.pairs[own, own],
+            triples=self.triples[own, own, own],
+        )
 
     @cached_property
     def whitened(self) -> tuple[FloatArray, FloatArray, FloatArray]:
