@@ -295,13 +295,10 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
         total += cubes
     for cubes in map_blocks(words, blocks(chunk.words.size), parallel=parallel):
         twice += cubes
+    for b in range(m):  # the three placements at [a, b, c] with a ≤ b ≤ c, from entries whose last two are in order
+        before, after = slice(b + 1), slice(b, None)
+        total[before, b, after] -= twice[before, b, after] + twice[b, before, after] + twice[after, before, b].T
     _fill_from_sorted(total)
-    # Only the entries [a, b, c] with b ≤ c are computed so far. The last two axes are alike, which gives the others.
-    lower = np.arange(m)[:, None] > np.arange(m)
-    twice += np.where(lower, twice.transpose(0, 2, 1), 0.0)
-    total -= twice
-    total -= twice.transpose(1, 0, 2)
-    total -= twice.transpose(1, 2, 0)
     return total
 
 
