@@ -140,6 +140,14 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
     return array
 
 
+def are_texts(X: Any) -> bool:
+    """Return whether texts were passed, one or several, and not word counts."""
+    first = X
+    if isinstance(X, list | tuple) or (getattr(X, "ndim", None) == 1 and getattr(X, "dtype", None) is not None):
+        first = next(iter(X), None)
+    return isinstance(first, str)
+
+
 def _check_type(dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "iubf":
         raise WordCountError(f"Word counts must be numbers. Got {dtype}. Count words with a vectoriser first.")

@@ -22,15 +22,14 @@ from odeco.io.rows import check_private_structure, check_structure, to_csr
 from odeco.io.source import check_cells, is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.estimator import Learnt, PrivateEstimator, fitted
-from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, param
-from odeco.models.lda.counts import DocumentWeight, as_counts
+from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, optional, param
+from odeco.models.lda.counts import DocumentWeight, are_texts, as_counts
 from odeco.models.lda.inference import document_topics, log_likelihood
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
 from odeco.models.lda.private import learn_privately, update_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.seeds import check_seed_words
 from odeco.models.lda.spec import TopicContext, TopicSpec
-from odeco.models.lda.text import are_texts
 from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
@@ -183,7 +182,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     doc_topic_concentration: float | Literal["auto"] = param("auto", _positive_or("auto"))
     max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
     topic_word_prior: float | None = param(None, _positive_or(None))
-    seed_words: Any = param(None, Constraint(check_seed_words))
+    seed_words: Any = param(None, optional(Constraint(check_seed_words)))
     document_weight: DocumentWeight = param("length", choice("length", "equal"))
     n_oversamples: int = param(10, count(0))
     n_passes: int = param(4, count())

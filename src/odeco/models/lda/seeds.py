@@ -28,10 +28,8 @@ _PRIOR_SHARE = 0.25
 _SEED_SHARE = 0.5
 
 
-def check_seed_words(name: str, value: Any) -> dict[str, tuple[str, ...]] | None:
+def check_seed_words(name: str, value: Any) -> dict[str, tuple[str, ...]]:
     """Return seed words by label; a list of topics is labelled by their first words."""
-    if value is None:
-        return None
     topics = value if isinstance(value, Mapping) else dict(enumerate(value)) if isinstance(value, Sequence) else {}
     good = not isinstance(value, str) and all(
         isinstance(words, Sequence) and not isinstance(words, str) and words and all(isinstance(w, str) for w in words)

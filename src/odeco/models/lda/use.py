@@ -16,10 +16,10 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
 from odeco.models.engine.estimator import Learnt
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.lda.counts import DocumentWeight
+from odeco.models.lda.counts import DocumentWeight, are_texts
 from odeco.models.lda.display import BLOCK, representative_documents
 from odeco.models.lda.params import TopicParams
-from odeco.models.lda.text import TopicWords, are_texts
+from odeco.models.lda.text import TopicWords
 from odeco.models.lda.vocabulary import RELEVANCE
 
 
