@@ -141,7 +141,8 @@ class ClusterCorpus:
         """Return topics after some Gibbs sweeps; see `odeco.models.lda.corpus.refine_topics`."""
         rows, task, (totals, lengths) = self.rows, _task(self.rows), self._count()
         vocabulary = words_that_occur(totals)
-        priors, histogram = initial_priors(len(topic_word), n_sweeps, eta), np.bincount(lengths, minlength=1)
+        priors = initial_priors(len(topic_word), n_sweeps, eta, int(lengths.sum()) / max(lengths.size, 1))
+        histogram = np.bincount(lengths, minlength=1)
         shared = GibbsState.begin(*priors, seed, rows.n_features, histogram, len(vocabulary))
         starts = np.concatenate([[0], np.cumsum(lengths)])
         spans = lane_spans(starts, choose_lanes(int(starts[-1]), max(1, shared.table.size)))

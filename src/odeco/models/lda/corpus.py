@@ -38,8 +38,9 @@ Corpus: TypeAlias = "LocalCorpus | ClusterCorpus"
 _START_ETA = 0.05
 
 
-#: The prior that annealing starts from has at most this mass.
-_LARGEST_START = 100.0
+#: The prior that annealing starts from has at most this mass, and at most this share of the mean length of documents:
+#: a larger one would hide what the few words of a short text say.
+_LARGEST_START, _LENGTHS_START = 100.0, 0.5
 
 
 #: The mean over the last sweeps is returned, over this share of them.
@@ -139,9 +140,9 @@ def refine_topics(
 
     Notes
     -----
-    The prior of a document's topics starts flat, with as much mass as there are sweeps, and is learnt down to its size
-    as the sweeps go on. Until then documents spread over more topics than they will in the end, so that topics can
-    still leave a poor optimum.
+    The prior of a document's topics starts flat, with as much mass as there are sweeps, but no more than half of the
+    mean length of documents, and is learnt down to its size as the sweeps go on. Until then documents spread over more
+    topics than they will in the end, so that topics can still leave a poor optimum.
 
     The topics returned are means of the probabilities that the draws were made with, not of the draws: the same mean
     with less noise (Rao-Blackwell). The last fifth of the sweeps counts.
@@ -157,7 +158,8 @@ def refine_topics(
            [0. , 0. , 0.5, 0.5]])
     """
     tokens = Tokens.from_counts(counts)
-    sampler = Sampler(tokens, *initial_priors(len(topic_word), n_sweeps, eta), seed=seed, n_jobs=n_jobs)
+    priors = initial_priors(len(topic_word), n_sweeps, eta, len(tokens.words) / max(counts.shape[0], 1))
+    sampler = Sampler(tokens, *priors, seed=seed, n_jobs=n_jobs)
     totals = np.bincount(tokens.words, minlength=len(tokens.vocabulary))
     known = None if prior is None else prior[:, tokens.vocabulary].astype(np.float32)
     sampler.start(
@@ -183,9 +185,10 @@ def sweep_schedule(n_sweeps: int, eta: float | None) -> list[Sweep]:
     ]
 
 
-def initial_priors(n_topics: int, n_sweeps: int, eta: float | None) -> tuple[FloatArray, float]:
+def initial_priors(n_topics: int, n_sweeps: int, eta: float | None, mean_length: float) -> tuple[FloatArray, float]:
     """Return the priors that a refinement starts with, of the topics of a document and of the words of a topic."""
-    flat = np.full(n_topics, min(n_sweeps, _LARGEST_START) / n_topics)
+    mass = min(n_sweeps, _LARGEST_START, max(_LENGTHS_START * mean_length, 1.0))
+    flat = np.full(n_topics, mass / n_topics)
     return flat, _START_ETA if eta is None else eta
 
 
