@@ -123,13 +123,12 @@ def number_of_real(folder: Path, name: str, n_documents: int | None, sweeps: int
         print(f"k = {k}: perplexity {perplexity:,.0f} after {sweeps} sweeps{note}", flush=True)
 
 
-def stability(folder: Path, n_documents: int | None, n_seeds: int) -> None:
+def stability(folder: Path, n_documents: int | None, n_seeds: int, *, short: bool) -> None:
     """Print what "auto" takes by seed and by order of documents; another order of words makes other halves."""
     print("| documents | fine | auto, by seed | by order of the documents | by order of the words |")
     print("|---|---|---|---|---|")
-    every = {"associated_press": 1, "newsgroups": 1, "debian_packages": 4}
-    for name, short in [*((name, False) for name in every), *((name, True) for name in every)]:
-        train = read_corpus(folder, name, 1, short=short).train[:: every[name]][:n_documents]
+    for name, every in (("associated_press", 1), ("newsgroups", 1), ("debian_packages", 4)):
+        train = read_corpus(folder, name, 1, short=short).train[::every][:n_documents]
         by_seed, by_order, by_words = [], [], []
         for seed in range(n_seeds):
             rng = np.random.default_rng(seed)
@@ -171,6 +170,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--data", action="store_true", help="real text instead of planted documents")
+    parser.add_argument("--short", action="store_true", help="stability: 3 to 8 words drawn from each document")
     parser.add_argument("--folder", type=Path, default=Path("../shared/data"))
     parser.add_argument("--corpus", default="newsgroups")
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 4.0])
@@ -183,7 +183,7 @@ def main() -> None:
     if given.what == "concentration":
         concentration(given.seeds)
     elif given.what == "stability":
-        stability(given.folder, given.documents, given.seeds)
+        stability(given.folder, given.documents, given.seeds, short=given.short)
     elif given.what == "vocabulary":
         vocabulary(given.folder)
     elif given.what in ("private", "variational"):
