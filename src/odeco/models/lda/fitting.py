@@ -16,9 +16,9 @@ it, the differences are larger than that.
 small corpus that bound is the answer. On a large corpus of real text hardly any direction is noise. The documents are
 therefore divided into halves in three ways, and topics are estimated from each half for several numbers k. A topic is
 *replicated* if the other half has one with (Σᵥ √(pᵥ qᵥ))² > 1/2: the angle between √p and √q is below 45 degrees. With
-growing k the number of replicated topics rises to a level R and stays near it. Twice R topics are taken: with more, a
-topic is more likely wrong than right. The level is far more stable than the k at which half of the topics are
-replicated, where the share that is replicated falls slowly and fluctuates.
+growing k the number of replicated topics rises to a level R and stays near it. Twice R topics are taken: of still more,
+fewer than half can be replicated. The level is far more stable than the k at which half of the topics are replicated,
+where the share that is replicated falls slowly and fluctuates.
 """
 
 from __future__ import annotations
