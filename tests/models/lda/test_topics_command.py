@@ -446,7 +446,7 @@ USAGE = {
     "no k": (("corpus.txt",), "Missing option '-k' / '--k' / '--n-components'."),
     "a word for k": (
         ("corpus.txt", "-k", "few"),
-        "Invalid value for '-k' / '--k' / '--n-components': 'few' is neither a whole number nor 'auto'.",
+        "Invalid value for '-k' / '--k' / '--n-components': 'few' is neither a whole number nor 'auto' nor 'fine'.",
     ),
     "private without delta": (
         ("corpus.txt", "-k", "3", "--epsilon", "1", "--vocabulary", "words.txt"),
