@@ -211,7 +211,7 @@ def _best_topics(reduced: ReducedMoments, moments: _NoisyMoments, seed: int) -> 
     if reduced.first.size == 0:  # nothing stands clear of the noise
         nothing = np.zeros(0)
         return SpectralTopics(
-            np.zeros((0, moments.frequencies.size)), nothing, nothing, nothing, nothing, 0.0, 0.0, np.zeros((0, 0))
+            np.zeros((0, moments.frequencies.size)), nothing, nothing, nothing, nothing, 0.0, np.zeros((0, 0))
         )
     found = [topics_for(each, reduced, moments, seed=seed) for each in CONCENTRATIONS]
     return max(found, key=lambda topics: topics.explained)

@@ -31,6 +31,7 @@ from odeco.datasets.planted import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA, choose_vocabulary_privately
 from odeco.models.lda.inference import completion_perplexity
+from odeco.models.lda.params import MAX_AUTO
 from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords
 
 #: Three topics over six words.
@@ -122,17 +123,23 @@ def number_of_real(folder: Path, name: str, n_documents: int | None, sweeps: int
         print(f"k = {k}: perplexity {perplexity:,.0f} after {sweeps} sweeps{note}", flush=True)
 
 
-def stability(folder: Path, n_documents: int | None, n_seeds: int) -> None:
-    print("| documents | directions clear of noise | chosen, by seed | chosen, by order of the documents |")
-    print("|---|---|---|---|")
-    for name in ("associated_press", "newsgroups", "debian_packages"):
-        train = read_corpus(folder, name, 1).train[:: 1 if name != "debian_packages" else 4][:n_documents]
-        models = [TensorLDA("auto", max_iter=0, random_state=seed).fit(train) for seed in range(n_seeds)]
-        orders = [np.random.default_rng(seed).permutation(train.shape[0]) for seed in range(n_seeds)]
-        shuffled = [TensorLDA("auto", max_iter=0, random_state=0).fit(train[order]) for order in orders]
-        clear = [model.diagnostics_.n_clear for model in models + shuffled]
-        chosen = [", ".join(str(model.n_components_) for model in each) for each in (models, shuffled)]
-        print(f"| {name}, {train.shape[0]:,} | {min(clear)} to {max(clear)} | {' | '.join(chosen)} |", flush=True)
+def stability(folder: Path, n_documents: int | None, n_seeds: int, *, short: bool) -> None:
+    """Print what "auto" takes by seed and by order of documents; another order of words makes other halves."""
+    print("| documents | fine | auto, by seed | by order of the documents | by order of the words |")
+    print("|---|---|---|---|---|")
+    for name, every in (("associated_press", 1), ("newsgroups", 1), ("debian_packages", 4)):
+        train = read_corpus(folder, name, 1, short=short).train[::every][:n_documents]
+        by_seed, by_order, by_words = [], [], []
+        for seed in range(n_seeds):
+            rng = np.random.default_rng(seed)
+            order, columns = rng.permutation(train.shape[0]), rng.permutation(train.shape[1])
+            by_seed.append(TensorLDA("auto", max_iter=0, random_state=seed).fit(train).diagnostics_)
+            by_order.append(TensorLDA("auto", max_iter=0, random_state=0).fit(train[order]).diagnostics_)
+            by_words.append(TensorLDA("auto", max_iter=0, random_state=0).fit(train[:, columns]).diagnostics_)
+        clear = [min(each.n_clear, MAX_AUTO) for each in by_seed + by_order + by_words]
+        chosen = [", ".join(str(each.n_components) for each in found) for found in (by_seed, by_order, by_words)]
+        label = f"{name}{', 3 to 8 words each' if short else ''}, {train.shape[0]:,}"
+        print(f"| {label} | {min(clear)} to {max(clear)} | {' | '.join(chosen)} |", flush=True)
 
 
 def vocabulary(folder: Path) -> None:
@@ -163,6 +170,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--data", action="store_true", help="real text instead of planted documents")
+    parser.add_argument("--short", action="store_true", help="stability: 3 to 8 words drawn from each document")
     parser.add_argument("--folder", type=Path, default=Path("../shared/data"))
     parser.add_argument("--corpus", default="newsgroups")
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 4.0])
@@ -175,7 +183,7 @@ def main() -> None:
     if given.what == "concentration":
         concentration(given.seeds)
     elif given.what == "stability":
-        stability(given.folder, given.documents, given.seeds)
+        stability(given.folder, given.documents, given.seeds, short=given.short)
     elif given.what == "vocabulary":
         vocabulary(given.folder)
     elif given.what in ("private", "variational"):

@@ -12,6 +12,8 @@ from scipy import sparse
 from odeco.models.lda.inference import split_documents
 
 FEWEST_DOCUMENTS, LARGEST_SHARE, SHORTEST = 20, 0.1, 12
+#: The fewest and the most words of a short text.
+SHORT = (3, 8)
 #: One document in so many is in the choice part, and as many test the rest.
 CHOICE = 20
 #: Of the choice part one document in so many judges.
@@ -28,10 +30,12 @@ class Corpus:
     held_out: Any
 
 
-def read_corpus(folder: Path, name: str, seed: int) -> Corpus:
+def read_corpus(folder: Path, name: str, seed: int, *, short: bool = False) -> Corpus:
     """Prune a corpus, and hold a tenth of it out; newsgroups comes with its test documents."""
     train, test = _read_pruned(folder, name)
     rng = np.random.default_rng(seed)
+    if short:
+        train, test = shorten(train, rng), None if test is None else shorten(test, rng)
     if test is None:
         order = rng.permutation(train.shape[0])
         tenth = train.shape[0] // 10
@@ -55,6 +59,18 @@ def read_parts(folder: Path, name: str, seed: int = 1) -> tuple[Corpus, Corpus]:
     judges, learnt = chosen[: size // JUDGES], chosen[size // JUDGES :]
     choice = Corpus(name, documents[np.sort(learnt)], *split_documents(documents[np.sort(judges)], rng))
     return choice, Corpus(name, documents[np.sort(rest)], *split_documents(test, rng))
+
+
+def shorten(counts: Any, rng: np.random.Generator) -> Any:
+    """Return 3 to 8 words of each document, drawn without replacement: short texts, about as long as titles."""
+    words = np.repeat(counts.indices, counts.data.astype(np.int64))
+    lengths = np.asarray(counts.sum(axis=1), dtype=np.int64).ravel()
+    documents = np.repeat(np.arange(counts.shape[0]), lengths)
+    words = words[np.lexsort((rng.random(words.size), documents))]
+    place = np.arange(words.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    kept = place < rng.integers(SHORT[0], SHORT[1] + 1, counts.shape[0])[documents]
+    ones = np.ones(int(kept.sum()), dtype=counts.dtype)
+    return sparse.csr_array(sparse.coo_array((ones, (documents[kept], words[kept])), shape=counts.shape))
 
 
 def _read_pruned(folder: Path, name: str) -> tuple[Any, Any]:

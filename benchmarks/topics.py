@@ -1,6 +1,7 @@
 """Topics from text: perplexity and coherence against time, beside scikit-learn, gensim and tomotopy.
 
     python benchmarks/topics.py                            real text, k = 20, 50 and 200
+    python benchmarks/topics.py --short                    3 to 8 words drawn from each document
     python benchmarks/topics.py --planted                  planted topics: error and time beside scikit-learn
     python benchmarks/topics.py --private                  the same real text under differential privacy
     python benchmarks/topics.py --quick                    a small corpus and short runs, to see that it works
@@ -136,13 +137,30 @@ def tomotopy(train: Any, k: int, longest: float, alpha: float = 0.1) -> Iterator
             return
 
 
+def factorise(train: Any, k: int, longest: float) -> Iterator[Fit]:
+    """Non-negative matrix factorisation of tf-idf; without a prior of its own, so that α is 5 in all or 1."""
+    from sklearn.decomposition import NMF
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    start = Clock.read()
+    weighted = TfidfTransformer().fit_transform(train)
+    topics = NMF(k, init="nndsvda", random_state=0).fit(weighted).components_ + 1e-6
+    seconds = Clock.read() - start
+    if seconds <= longest:
+        for mass in (1.0, 5.0):
+            yield Fit(
+                f"tf-idf, α₀ = {mass:g}", seconds, topics / topics.sum(axis=1, keepdims=True), np.full(k, mass / k)
+            )
+
+
 METHODS: dict[str, list[Method]] = {
     "odeco": [ours],
     "scikit-learn": [scikit_learn, lambda train, k, longest: scikit_learn(train, k, longest, 4096)],
     "gensim": [gensim],
     "tomotopy": [tomotopy, lambda train, k, longest: tomotopy(train, k, longest, 1.0)],
+    "NMF": [factorise],
 }
-MODULES = {"odeco": "odeco", "scikit-learn": "sklearn", "gensim": "gensim", "tomotopy": "tomotopy"}
+MODULES = {"odeco": "odeco", "scikit-learn": "sklearn", "gensim": "gensim", "tomotopy": "tomotopy", "NMF": "sklearn"}
 
 
 def compare(corpus: Corpus, k: int, budgets: list[float], names: list[str]) -> None:
@@ -236,6 +254,7 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", type=float, default=[2, 5, 15, 45, 100])
     parser.add_argument("--libraries", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--short", action="store_true")
     parser.add_argument("--planted", action="store_true")
     parser.add_argument("--private", action="store_true")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 2.0, 4.0, 8.0])
@@ -259,7 +278,7 @@ def main() -> None:
             reported = read_parts(options.data, name, options.seed)[1]
             compare_private(reported, options.k[0], options.epsilons, options.draws, options.models)
             continue
-        corpus = read_corpus(options.data, name, options.seed)
+        corpus = read_corpus(options.data, name, options.seed, short=options.short)
         numbers = [k for k in options.k if DOCUMENTS_PER_TOPIC * k <= corpus.train.shape[0]]
         for k in options.k[:1] if options.quick else numbers:
             compare(corpus, k, [1.0, 3.0] if options.quick else options.budgets, names)

@@ -121,14 +121,16 @@ def listed(context: click.Context, parameter: click.Parameter, value: str | None
     return names
 
 
-def number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> int | str:
-    """Return an int, or the text ``auto``."""
-    if value == "auto":
-        return "auto"
+def number_or_auto(
+    context: click.Context, parameter: click.Parameter, value: str, texts: tuple[str, ...] = ("auto",)
+) -> int | str:
+    """Return an int, or one of some texts, usually ``auto`` only."""
+    if value in texts:
+        return value
     try:
         return int(value)
     except ValueError:
-        text = f"{value!r} is neither a whole number nor 'auto'."
+        text = f"{value!r} is neither a whole number nor {' nor '.join(map(repr, texts))}."
         raise click.BadParameter(text, context, parameter) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,9 @@ def topics() -> None:
     "n_components",
     metavar="K",
     required=True,
-    callback=_options.number_or_auto,
-    help="Number of topics; 'auto' takes the number that two halves of the documents agree on.",
+    callback=partial(_options.number_or_auto, texts=("auto", "fine")),
+    help="Number of topics. 'auto' takes about twice the number that two halves of the documents agree on; 'fine' as "
+    "many as the pairs of words support, at most 100.",
 )
 @click.option(
     "--python-documentation", is_flag=True, help="Read the documentation of Python's library instead of FILEs."
@@ -98,6 +100,12 @@ def topics() -> None:
     "--max-words", type=click.IntRange(1), default=defaults.MAX_WORDS, help="Largest number of words to keep."
 )
 @click.option("--stop-words", default="english", metavar="LIST", help="english, none, or a file of words.")
+@click.option(
+    "--seed-words",
+    type=_options.FILE,
+    metavar="FILE",
+    help="Topics to find: one per line, as 'label: word word'. They come first.",
+)
 @click.option("--vocabulary", type=_options.FILE, metavar="FILE", help="Count only these words, one per line.")
 @click.option(
     "--tokenizer",
@@ -192,7 +200,7 @@ def fit(
         if as_json:
             emit_json({"n_documents": int(learnt.kept.counts.shape[0]), **topics_document(learnt.summary, top)})
         else:
-            print_topics(learnt.summary, top, chosen=n_components == "auto")
+            print_topics(learnt.summary, top, chosen=isinstance(n_components, str))
 
     deliver(
         show_topics,
@@ -214,8 +222,8 @@ def _check_usage(
     if given["scheduler"] is not None:
         _check_cluster(documentation, explicit, private)
         return
-    for path in (*files, *([given["public"]] if given["public"] is not None else [])):
-        if str(path) != "-" and not path.exists():
+    for path in (*files, given["public"], given["seed_words"]):
+        if path is not None and str(path) != "-" and not path.exists():
             raise FileNotFoundError(2, "No such file or directory", str(path))
     chooses = _first(explicit, *_PRUNING)
     about = _first(explicit, "public", "dry_run", "groups", "ledger", "budget")
@@ -235,7 +243,7 @@ def _check_usage(
 def _check_cluster(documentation: bool, explicit: list[str], private: bool) -> None:
     """Raise if an option cannot be used on a cluster."""
     pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
-    unused = _first(explicit, *pruning, "held_out", "report", "groups", "public", "dry_run")
+    unused = _first(explicit, *pruning, "held_out", "report", "groups", "public", "dry_run", "seed_words")
     unused = unused or ("--python-documentation" if documentation else "")
     _options.check_usage(
         {
@@ -251,15 +259,16 @@ def _check_private(n_components: int | str, explicit: list[str], given: dict[str
     unused = "" if given["dry_run"] else _first(explicit, "n_words", "document_length")
     if given["dry_run"] and given["vocabulary"] is not None:
         unused = _first(explicit, "n_words")
-    again = _first([name for name in explicit if given[name]], "max_iter", "held_out")
+    again = _first([name for name in explicit if given[name]], "max_iter", "seed_words", "held_out")
     _options.check_usage(
         {
             "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as "
             "1e-6.": given["epsilon"] is None or given["delta"] is None,
             f"{exact} counts documents without noise. Leave it out: a private run chooses words by noisy votes, or "
             "takes those of --vocabulary FILE.": exact,
-            "A private run needs -k as a number. Its output says how many topics are clear of noise.": n_components
-            == "auto",
+            "A private run needs -k as a number. Its output says how many topics are clear of noise.": isinstance(
+                n_components, str
+            ),
             f"{unused} is for --dry-run without --vocabulary. Leave it out.": unused,
             f"{again} would read the documents again, without noise. Leave it out.": again,
         }

@@ -194,6 +194,22 @@ def read_words(path: Path, tokenizer: Tokenizer = "words") -> list[str]:
     return as_words(path.read_text(encoding="utf-8-sig").splitlines(), tokenizer)
 
 
+def read_seed_words(path: Path, tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """Return the words of each topic of a file with lines such as ``sport: ball team``."""
+    topics: dict[str, list[str]] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+        label, colon, words = line.partition(":")
+        if not line.strip():
+            continue
+        if not colon or not words.strip() or label.strip() in topics:
+            raise VocabularyError(
+                f"Line {number} of {path} must be a label that no other line has, a colon and words, such as 'sport: "
+                f"ball team'. Got {line[:60]!r}."
+            )
+        topics[label.strip()] = as_words(words.replace(",", " ").split(), tokenizer)
+    return topics
+
+
 def read_stop_words(choice: str) -> frozenset[str]:
     """Return a list of stop words: ``english``, ``none``, or the words of a file."""
     if choice == "english":

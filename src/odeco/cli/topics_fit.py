@@ -25,6 +25,7 @@ from odeco.cli.topics_files import (
     count_documents,
     read_corpus,
     read_for_model,
+    read_seed_words,
     read_stop_words,
     read_words,
 )
@@ -200,7 +201,8 @@ def _fit(
 ) -> tuple[TensorLDA, tuple[str, ...]]:
     """Return a fitted model, and the warnings of the fit, each once, in the words of the command line."""
     settings = {"max_iter": given["max_iter"], "random_state": given["seed"], "n_jobs": given["threads"]}
-    model = TensorLDA(n_components, **settings, **guarantee)
+    seeds = None if given["seed_words"] is None else read_seed_words(given["seed_words"], given["tokenizer"])
+    model = TensorLDA(n_components, seed_words=seeds, **settings, **guarantee)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(counts, **further)

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from odeco.datasets.planted import planted_topics
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA
-from odeco.models.lda.fitting import _midpoint
+from odeco.models.lda.counts import divide_documents
 from odeco.models.lda.spectral import ReducedMoments, misfit_for
 
 
@@ -31,31 +31,63 @@ def test_planted_numbers_are_found_and_all_topics_are_found_again(k, n_documents
     assert found.selection_scores.tolist() == [[k, k]]  # no smaller number can do better, so none is tried
 
 
+def with_families(rng):
+    """Return documents of three topics, and twelve families: 60 versions of one text, each with other words besides."""
+    counts = np.zeros((6000, 132), dtype=np.int64)
+    counts[:, :120] = planted_topics(6000, 120, [0.2] * 3, document_length=60, rng=rng).counts.toarray()
+    generator = np.random.default_rng(rng)
+    for family, topic in enumerate(generator.dirichlet(np.full(120, 0.05), size=12)):
+        versions = slice(60 * family, 60 * (family + 1))
+        counts[versions, :120] = generator.multinomial(90, topic) + (counts[versions, :120] > 1)
+        counts[versions, 120 + family] = 1
+    return sparse.csr_array(counts[generator.permutation(6000)])
+
+
 @pytest.mark.slow
-def test_topics_that_one_half_of_the_documents_does_not_show_do_not_count():
-    # All documents have three topics, but a fifth of those in every second block of √6000 documents have one of five
-    # others instead. Eight directions stand clear of noise, but the other half has only three of them.
-    generator = np.random.default_rng(0)
-    own = planted_topics(6000, 120, [0.2] * 3, document_length=60, rng=1).counts.toarray()
-    topics = generator.dirichlet(np.full(120, 0.05), size=5)
-    for place in range(0, 6000, 5):
-        if place // 77 % 2 == 0:
-            own[place] = generator.multinomial(60, topics[(place // 5) % 5])
-    model = TensorLDA("auto", max_iter=0, random_state=0).fit(sparse.csr_array(own))
+def test_topics_of_texts_that_repeat_each_other_do_not_count():
+    # Fifteen directions stand clear of noise, but no other text shows what is in twelve of them. If documents were
+    # divided at random, both halves would have all fifteen. Where a half has fewer topics than it is asked for, it
+    # divides some, and the halves may agree on that.
+    model = TensorLDA("auto", max_iter=0, random_state=0).fit(with_families(1))
     found = model.diagnostics_
-    assert found.n_clear == 8
-    assert 3 <= model.n_components_ <= 6  # at least half of them must be among the three that both have
+    assert found.n_clear == 15
     again = dict(found.selection_scores.tolist())
-    assert again[3] == 3
-    assert again[8] < 4
+    assert again[3] == again[11] == 3
+    assert again[15] < 15 / 2
+    assert model.n_components_ < 15
 
 
-def test_numbers_between_the_best_and_the_next_are_halved_until_these_are_near():
-    assert _midpoint({5: 5, 20: 10, 40: 13, 96: 20}) == 30
-    assert _midpoint({20: 10, 22: 10, 40: 13}) is None
-    assert _midpoint({1: 0, 2: 0, 7: 3}) is None
-    assert _midpoint({3: 2, 8: 3}) == 5
-    assert _midpoint({4: 4}) is None
+def test_texts_that_repeat_each_other_are_in_one_part_whatever_the_order_of_documents():
+    counts = with_families(2)
+    parts = divide_documents(counts)
+    for family in range(120, 132):
+        own = parts[np.flatnonzero(counts[:, [family]].toarray().ravel())]
+        assert np.bincount(own).max() >= 0.9 * own.size  # but for versions with another word that is rarer still
+    order = np.random.default_rng(0).permutation(counts.shape[0])
+    assert np.array_equal(divide_documents(counts[order]), parts[order])
+    # The other 5,280 documents are divided evenly, by hashes. At most √n = 77 of them stay together, so the standard
+    # deviation is at most √77 times that of a fair die.
+    others = np.bincount(parts[counts[:, list(range(120, 132))].sum(axis=1) == 0], minlength=4)
+    assert np.all(np.abs(others - 1320) < 4 * math.sqrt(77 * 5280 * 3 / 16))
+
+
+def test_documents_without_a_word_have_a_part_too():
+    counts = sparse.csr_array(np.array([[0, 0], [1, 2], [0, 0], [1, 2], [0, 0]]))
+    parts = divide_documents(counts)
+    assert parts[1] == parts[3]
+    assert np.all(parts[[0, 2, 4]] == 0)
+
+
+def test_fine_takes_all_clear_directions_and_auto_no_more():
+    counts = planted_topics(3000, 60, [0.2] * 4, document_length=40, rng=5).counts
+    fine, auto = (TensorLDA(k, max_iter=0, random_state=0).fit(counts) for k in ("fine", "auto"))
+    assert fine.n_components_ == fine.diagnostics_.n_clear == 4
+    assert fine.diagnostics_.n_replicated is None
+    assert auto.n_components_ == 4
+    with pytest.raises(ValueError, match="must be an int for partial_fit"):
+        TensorLDA("fine").partial_fit(counts)
+    with pytest.raises(ValueError, match="must be an int for a private model"):
+        TensorLDA("fine", epsilon=1.0, delta=1e-6).fit(counts)
 
 
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_lda import distances
 
-from odeco.models.lda.spectral import ReducedMoments, onto_simplex, topics_for
+from odeco.models.lda.moments import contract, corrected_core
+from odeco.models.lda.spectral import ReducedMoments, _whitened, onto_simplex, topics_for
+from odeco.tensors.dense import symmetrize
 
 
 @given(
@@ -55,6 +57,27 @@ def test_topics_are_read_off_exact_moments_to_rounding(seed, k, concentration, n
         np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=10 * accuracy)
         assert found.explained == pytest.approx(1, abs=accuracy)
         assert np.all(np.diff(found.alpha) <= accuracy * a0)
+
+
+@pytest.mark.parametrize("concentration", [0.01, 1.0, 50.0])
+@pytest.mark.parametrize("strength", [0.0, 0.5, 0.99, 3.0])
+def test_the_moments_for_one_concentration_are_those_of_another_changed_in_one_direction(concentration, strength):
+    # Any symmetric triples will do. With a mean of norm 3 in whitened coordinates M₂ is indefinite, and what whitens
+    # the rest leaves that direction out.
+    generator = np.random.default_rng(0)
+    root = generator.standard_normal((6, 6))
+    pairs, triples = root @ root.T, symmetrize(generator.standard_normal((6, 6, 6)))
+    direction = generator.standard_normal(6)
+    mean = strength * root @ direction / np.linalg.norm(direction)
+    ones = np.ones(6)
+    reduced = ReducedMoments(np.eye(6), ones, ones, 0.0, ones > 0, mean, pairs, triples)
+    second, whiten, core = _whitened(concentration, reduced)
+    expected, third = corrected_core(triples, pairs, mean, concentration)
+    np.testing.assert_allclose(second, expected)
+    np.testing.assert_allclose(core, contract(third, whiten), atol=1e-9 * np.abs(core).max())
+    left = np.linalg.eigvalsh(whiten.T @ second @ whiten)
+    lost = concentration / (concentration + 1) * strength**2 >= 1
+    np.testing.assert_allclose(left, np.r_[0.0 if lost else 1.0, np.ones(5)], atol=1e-9)
 
 
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 30))

@@ -98,6 +98,24 @@ def fitted(folder):
     )
 
 
+def test_topics_of_seed_words_come_first_in_the_order_of_the_file(folder):
+    (folder / "seeds.txt").write_text(f"third: {WORDS[41]}, {WORDS[42].upper()}\n\nsecond: {WORDS[21]}\n")
+    done = succeed(
+        *("corpus.txt", "-k", "3", "--max-iter", "5", "--max-share", "1", "--top", "5", "--json"),
+        *("--seed-words", "seeds.txt", "--out", "seeded.npz"),
+        cwd=folder,
+    )
+    found = [{each["word"] for each in topic["words"]} for topic in json.loads(done.stdout)["topics"]]
+    assert [next(place for place, block in enumerate(BLOCKS) if words <= block) for words in found] == [2, 1, 0]
+    assert TensorLDA.load(folder / "seeded.npz").topic_labels()[:2] == ["third", "second"]
+    (folder / "wrong.txt").write_text("no colon here\n")
+    message = fails(1, "corpus.txt", "-k", "3", "--seed-words", "wrong.txt", cwd=folder)
+    assert "Line 1 of wrong.txt must be a label" in message
+    assert "seeds.missing" in fails(1, "corpus.txt", "-k", "3", "--seed-words", "seeds.missing", cwd=folder)
+    private = ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--yes")
+    assert "--seed-words would read the documents" in fails(2, *private, "--seed-words", "seeds.txt", cwd=folder)
+
+
 def test_help_explains_learning_and_applying(tmp_path):
     text = succeed("--help", cwd=tmp_path).stdout
     assert text.startswith("Usage: odeco topics FILE... -k K [OPTIONS]\n       odeco topics apply MODEL FILE...")
@@ -105,6 +123,7 @@ def test_help_explains_learning_and_applying(tmp_path):
     assert shown == [
         *("-k,", "--python-documentation", "--column", "--min-documents", "--max-share", "--max-words", "--stop-words"),
         *(
+            "--seed-words",
             "--vocabulary",
             "--tokenizer",
             "--max-iter",
@@ -427,7 +446,7 @@ USAGE = {
     "no k": (("corpus.txt",), "Missing option '-k' / '--k' / '--n-components'."),
     "a word for k": (
         ("corpus.txt", "-k", "few"),
-        "Invalid value for '-k' / '--k' / '--n-components': 'few' is neither a whole number nor 'auto'.",
+        "Invalid value for '-k' / '--k' / '--n-components': 'few' is neither a whole number nor 'auto' nor 'fine'.",
     ),
     "private without delta": (
         ("corpus.txt", "-k", "3", "--epsilon", "1", "--vocabulary", "words.txt"),

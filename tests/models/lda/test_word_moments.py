@@ -68,6 +68,18 @@ def test_sums_are_the_mean_over_all_tuples_of_distinct_positions(document_weight
     np.testing.assert_allclose(sums.triple_core(), expected, atol=ROUNDING)
 
 
+def test_in_many_directions_the_core_of_triples_has_single_precision():
+    # Above 64 directions products are in single precision. Each entry is a sum of 40 + 5 products and their repeated
+    # words: rounding is a few units of 2⁻²⁴ of the largest of them.
+    counts = small_corpus(0, n_documents=40)
+    triples = enumerate_positions(counts)[2]
+    basis = np.random.default_rng(0).standard_normal((5, 70))
+    sums = WordSums(5, basis)
+    sums.update(counts)
+    expected = np.einsum("abc,ai,bj,ck->ijk", triples, basis, basis, basis, optimize=True)
+    assert np.abs(sums.triple_core() - expected).max() < 1e-5 * np.abs(expected).max()
+
+
 def test_group_cores_are_those_of_every_eighth_document():
     counts = small_corpus(0, n_documents=40)
     basis = np.random.default_rng(0).standard_normal((5, 3))

@@ -98,16 +98,18 @@ def optional(constraint: Constraint) -> Constraint:
     )
 
 
-def or_auto(check: Callable[[str, Any], Any], kind: Callable[[Any], Any] = str) -> Constraint:
-    """Require "auto", or what a check requires."""
+def or_auto(
+    check: Callable[[str, Any], Any], kind: Callable[[Any], Any] = str, texts: tuple[str, ...] = ("auto",)
+) -> Constraint:
+    """Require one of some texts, usually "auto" only, or what a check requires."""
     return Constraint(
-        lambda name, value: value if isinstance(value, str) and value == "auto" else check(name, value), kind
+        lambda name, value: value if isinstance(value, str) and value in texts else check(name, value), kind
     )
 
 
-def n_components(default: Any) -> Any:
-    """Declare the number of components."""
-    return param(default, or_auto(check_count), option="-k", positional=True)
+def n_components(default: Any, *texts: str) -> Any:
+    """Declare the number of components; `texts` are other ways than "auto" to select it."""
+    return param(default, or_auto(check_count, texts=("auto", *texts)), option="-k", positional=True)
 
 
 def _check_jobs(name: str, value: Any) -> int | None:
@@ -145,9 +147,9 @@ PATH = Constraint(_check_path)
 
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters as a file can hold them: paths as texts. A context may hold arrays and lists instead."""
+    """Return parameters as a file can hold them: paths as texts. A context may hold arrays, lists and dicts."""
     return {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
         for name, value in parameters.items()
-        if not hasattr(value, "shape") and not isinstance(value, list)
+        if not hasattr(value, "shape") and not isinstance(value, list | dict)
     }

@@ -59,10 +59,10 @@ def guarantee_of(spec: Spec) -> Guarantee | None:
             f"A private model needs {listed}. Got no `{missing[0]}`. Pass all of them, or none for a model without "
             "privacy."
         )
-    if settings.n_components == "auto":
+    if isinstance(settings.n_components, str):
         raise ValueError(
-            "`n_components` must be an int for a private model. Got 'auto'. Choose it on public data, or take more "
-            "components than you expect: those that are not there get little weight."
+            f"`n_components` must be an int for a private model. Got {settings.n_components!r}. Choose it on public "
+            "data, or take more components than you expect: those that are not there get little weight."
         )
     spec.check_private()
     return Guarantee(settings.epsilon, settings.delta, settings.ledger)

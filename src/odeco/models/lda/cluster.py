@@ -112,11 +112,11 @@ class ClusterCorpus:
         parts = [part for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)]) if part is not None]
         return sums_of_part(WordSums(self.n_words, basis, core=core), joined(parts))
 
-    def split(self) -> tuple[ClusterCorpus, ClusterCorpus]:
-        """Refuse: halves are divided by document, and partitions hold many."""
+    def parts(self) -> list[ClusterCorpus]:
+        """Refuse: parts are divided by document, and partitions hold many."""
         raise ValueError(
-            "`n_components` must be an int on a cluster. Got 'auto'. Fit a part of the documents on one machine with "
-            "'auto', and take its n_components_."
+            f"`n_components` must be an int on a cluster. Got {self.settings.n_components!r}. Fit a part of "
+            "the documents on one machine with it, and take its n_components_."
         )
 
     def word_totals(self) -> FloatArray:
@@ -141,7 +141,8 @@ class ClusterCorpus:
         """Return topics after some Gibbs sweeps; see `odeco.models.lda.corpus.refine_topics`."""
         rows, task, (totals, lengths) = self.rows, _task(self.rows), self._count()
         vocabulary = words_that_occur(totals)
-        priors, histogram = initial_priors(len(topic_word), n_sweeps, eta), np.bincount(lengths, minlength=1)
+        priors = initial_priors(len(topic_word), n_sweeps, eta, int(lengths.sum()) / max(lengths.size, 1))
+        histogram = np.bincount(lengths, minlength=1)
         shared = GibbsState.begin(*priors, seed, rows.n_features, histogram, len(vocabulary))
         starts = np.concatenate([[0], np.cumsum(lengths)])
         spans = lane_spans(starts, choose_lanes(int(starts[-1]), max(1, shared.table.size)))

@@ -10,7 +10,6 @@ et al. 2009). The result is therefore the same for any number of threads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.lda.counts import UNIT_DOCUMENTS, CountChunk, count_chunks
+from odeco.models.lda.counts import N_PARTS, UNIT_DOCUMENTS, CountChunk, count_chunks, divide_documents
 from odeco.models.lda.gibbs import Sampler, Sweep, Tokens
 from odeco.models.lda.inference import split_sample
 from odeco.models.lda.moments import WordSums
@@ -39,8 +38,9 @@ Corpus: TypeAlias = "LocalCorpus | ClusterCorpus"
 _START_ETA = 0.05
 
 
-#: The prior that annealing starts from has at most this mass.
-_LARGEST_START = 100.0
+#: The prior that annealing starts from has at most this mass, and at most this share of the mean length of documents:
+#: a larger one would hide what the few words of a short text say.
+_LARGEST_START, _LENGTHS_START = 100.0, 0.5
 
 
 #: The mean over the last sweeps is returned, over this share of them.
@@ -114,6 +114,7 @@ def refine_topics(
     seed: int,
     n_jobs: int = 1,
     eta: float | None = None,
+    prior: FloatArray | None = None,
     callback: Callable[[int], object] | None = None,
 ) -> RefinedTopics:
     """Refine topics by sweeps of collapsed Gibbs sampling, and learn the priors.
@@ -132,14 +133,16 @@ def refine_topics(
         Number of threads, or -1 for all cores. The result does not depend on it.
     eta : float or None
         Prior of a topic's words; None learns it.
+    prior : ndarray of shape (k, V), optional
+        Further prior counts of words in topics, such as those of seed words. They are not part of the result.
     callback : callable or None
         Called with the number of sweeps that are done, after every sweep.
 
     Notes
     -----
-    The prior of a document's topics starts flat, with as much mass as there are sweeps, and is learnt down to its size
-    as the sweeps go on. Until then documents spread over more topics than they will in the end, so that topics can
-    still leave a poor optimum.
+    The prior of a document's topics starts flat, with as much mass as there are sweeps, but no more than half of the
+    mean length of documents, and is learnt down to its size as the sweeps go on. Until then documents spread over more
+    topics than they will in the end, so that topics can still leave a poor optimum.
 
     The topics returned are means of the probabilities that the draws were made with, not of the draws: the same mean
     with less noise (Rao-Blackwell). The last fifth of the sweeps counts.
@@ -155,9 +158,15 @@ def refine_topics(
            [0. , 0. , 0.5, 0.5]])
     """
     tokens = Tokens.from_counts(counts)
-    sampler = Sampler(tokens, *initial_priors(len(topic_word), n_sweeps, eta), seed=seed, n_jobs=n_jobs)
+    priors = initial_priors(len(topic_word), n_sweeps, eta, len(tokens.words) / max(counts.shape[0], 1))
+    sampler = Sampler(tokens, *priors, seed=seed, n_jobs=n_jobs)
     totals = np.bincount(tokens.words, minlength=len(tokens.vocabulary))
-    sampler.start(smooth_with_frequencies(topic_word[:, tokens.vocabulary], totals))
+    known = None if prior is None else prior[:, tokens.vocabulary].astype(np.float32)
+    sampler.start(
+        smooth_with_frequencies(topic_word[:, tokens.vocabulary], totals),
+        known,
+        None if known is None else known.sum(axis=1, dtype=np.float64),
+    )
     for number, sweep in enumerate(sweep_schedule(n_sweeps, eta), start=1):
         sampler.sweep(sweep)
         if callback is not None:
@@ -176,9 +185,10 @@ def sweep_schedule(n_sweeps: int, eta: float | None) -> list[Sweep]:
     ]
 
 
-def initial_priors(n_topics: int, n_sweeps: int, eta: float | None) -> tuple[FloatArray, float]:
+def initial_priors(n_topics: int, n_sweeps: int, eta: float | None, mean_length: float) -> tuple[FloatArray, float]:
     """Return the priors that a refinement starts with, of the topics of a document and of the words of a topic."""
-    flat = np.full(n_topics, min(n_sweeps, _LARGEST_START) / n_topics)
+    mass = min(n_sweeps, _LARGEST_START, max(_LENGTHS_START * mean_length, 1.0))
+    flat = np.full(n_topics, mass / n_topics)
     return flat, _START_ETA if eta is None else eta
 
 
@@ -241,17 +251,10 @@ class LocalCorpus:
         narrow.n_words = vocabulary.size
         return narrow
 
-    def split(self) -> tuple[LocalCorpus, LocalCorpus]:
-        """Return two halves of the documents, in alternating blocks of √n.
-
-        Consecutive documents often repeat each other, as replies do, or versions of one text. What only a few
-        neighbours share is then mostly in one of the halves.
-        """
-        second = np.arange(self.n_documents) // math.isqrt(self.n_documents) % 2 == 1
-        first_half, second_half = (
-            LocalCorpus(self._counts[np.flatnonzero(own)], self._settings) for own in (~second, second)
-        )
-        return first_half, second_half
+    def parts(self) -> list[LocalCorpus]:
+        """Return the documents in `N_PARTS` parts; see `divide_documents`."""
+        parts = divide_documents(self._counts)
+        return [LocalCorpus(self._counts[np.flatnonzero(parts == part)], self._settings) for part in range(N_PARTS)]
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents in a basis (`WordSums`), added in the same tree as on a cluster."""

@@ -21,7 +21,7 @@ from odeco.display.style import LIGHT, drawn_in, new_figure
 from odeco.io.rows import row_slice
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names
 from odeco.models.lda.inference import coherence, completion_perplexity, split_documents
-from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
+from odeco.models.lda.params import MAX_AUTO, TopicDiagnostics, TopicParams, TopicTrust
 from odeco.models.lda.vocabulary import RELEVANCE, Words
 from odeco.privacy.report import PrivacyReport
 
@@ -247,13 +247,16 @@ def leading_words(params: TopicParams, n_words: int, weight: float = 1.0) -> lis
     return [row[own[row]][:n_words] for row, own in zip(order, clear, strict=True)]
 
 
-def describe(params: TopicParams, names: list[str]) -> Description:
-    """Return topics in words, with their leading words as a heat map."""
+def describe(params: TopicParams, names: list[str], labels: list[str]) -> Description:
+    """Return topics in words, with their leading words as a heat map; the first topics may have labels."""
     found, k, shares = params.diagnostics, len(params.alpha), params.shares
     leading = leading_words(params, _DESCRIBED_WORDS, RELEVANCE)
+    prefixes = [f"{label}: " for label in labels] + [""] * (k - len(labels))
     components = [
-        ComponentRow(float(share), ", ".join(names[place] for place in places) or "no word stands clear of noise")
-        for share, places in zip(shares, leading, strict=True)
+        ComponentRow(
+            float(share), prefix + (", ".join(names[place] for place in places) or "no word stands clear of noise")
+        )
+        for share, places, prefix in zip(shares, leading, prefixes, strict=True)
     ]
     columns = list(dict.fromkeys(int(place) for places in leading for place in places[:_DRAWN_WORDS]))[:_MAX_COLUMNS]
     with np.errstate(divide="ignore"):
@@ -266,8 +269,8 @@ def describe(params: TopicParams, names: list[str]) -> Description:
         facts.append(f"{found.n_replicated} of the topics are replicated in the other half of the documents.")
         if found.n_clear > k:
             facts.append(
-                f"{k} is the choice for readers. For predictions take more: {found.n_clear} directions of word pairs "
-                "stand clear of noise."
+                f'{k} is the choice for readers. For predictions take more: n_components="fine" takes the '
+                f"{min(found.n_clear, MAX_AUTO)} directions of word pairs that stand clear of noise."
             )
     return Description(_verdict(params, k), tuple(facts), tuple(components), (panel,))
 

@@ -23,14 +23,14 @@ from odeco.io.rows import check_no_weights, check_private_structure, check_struc
 from odeco.io.source import check_cells, is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.estimator import Learnt, PrivateEstimator, fitted
-from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, param
-from odeco.models.lda.counts import DocumentWeight, as_counts
+from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, optional, param
+from odeco.models.lda.counts import DocumentWeight, are_texts, as_counts
 from odeco.models.lda.inference import document_topics, log_likelihood
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
 from odeco.models.lda.private import learn_privately, update_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
+from odeco.models.lda.seeds import check_seed_words
 from odeco.models.lda.spec import TopicContext, TopicSpec
-from odeco.models.lda.text import are_texts
 from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
@@ -62,10 +62,11 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
 
     Parameters
     ----------
-    n_components : int or "auto"
-        Number k of topics, at most that of distinct words, and of documents of three words. ``"auto"`` takes the
-        number, at most 100, for which the directions of word pairs stand clear of noise and two halves of the documents
-        agree on most topics; `diagnostics_.selection_scores` lists the numbers tried. `partial_fit` needs a number.
+    n_components : int, "auto" or "fine"
+        Number k of topics, at most that of distinct words, and of documents of three words. ``"fine"`` takes the number
+        of directions of word pairs that stand clear of noise, at most 100. ``"auto"`` takes fewer, for readers: twice
+        the number of topics that two halves of the documents agree on; `diagnostics_.selection_scores` lists the
+        numbers tried. `partial_fit` needs a number.
     doc_topic_concentration : float or "auto"
         The sum α₀ of the Dirichlet parameters that the moments are corrected with; it is small if a document has few
         topics. ``"auto"`` takes the value with which half of a document's words best predict the other half.
@@ -74,6 +75,11 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         topics are taken if they predict half of the words of documents from the other half clearly better.
     topic_word_prior : float, optional
         Prior count η of every word in every topic. By default the sweeps learn it; without sweeps it is 0.01.
+    seed_words : dict of str to list of str, optional
+        Topics that you ask for: a label, and words that belong to the topic, such as ``{"sport": ["ball", "team"]}``;
+        or a list of lists of words. They are a prior of the sweeps: in its topic a seed word has a quarter of its uses
+        as prior counts. These topics come first, in this order. A private model, which has no sweeps, refuses them, and
+        so do `partial_fit` and documents on a cluster.
     document_weight : {"length", "equal"}
         Whether a document counts in the moments as often as it has words, or once. Both are without bias; on real text
         longer documents are more informative.
@@ -143,8 +149,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
 
     Notes
     -----
-    After `fit`, topics are in the order of their shares, largest first. `partial_fit` keeps the order of the first
-    batch, so that a topic keeps its number. After `fit`, `partial_fit` begins a new stream.
+    After `fit`, topics are in the order of their shares, largest first, but for those of seed words. `partial_fit`
+    keeps the order of the first batch, so that a topic keeps its number; after `fit` it begins a new stream.
 
     **Private models.** With `epsilon` and `delta`, noisy sums over documents are all that is learnt from them: a
     histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
@@ -176,10 +182,11 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     ((3, 30), (5, 3))
     """
 
-    n_components: int | Literal["auto"] = n_components(10)
+    n_components: int | Literal["auto", "fine"] = n_components(10, "fine")  # type: ignore[assignment]
     doc_topic_concentration: float | Literal["auto"] = param("auto", _positive_or("auto"))
     max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
     topic_word_prior: float | None = param(None, _positive_or(None))
+    seed_words: Any = param(None, optional(Constraint(check_seed_words)))
     document_weight: DocumentWeight = param("length", choice("length", "equal"))
     n_oversamples: int = param(10, count(0))
     n_passes: int = param(4, count())
@@ -257,9 +264,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         spec = self._specify_topics()
         private = spec.is_private(groups, vocabulary)
         seed, on_cluster, privacy = self._draw_seed(), client is not None or is_on_cluster(X), None
-        if private and on_cluster:
+        if on_cluster and (private or self.seed_words is not None):
             raise ValueError(
-                "A private model is fitted on one machine. Got rows of a cluster. Pass an array of counts."
+                "A private model, or one with `seed_words`, is fitted on one machine. Got rows of a cluster. Pass an "
+                "array of counts."
             )
         if private:
             check_no_weights(sample_weight, spec.record)
@@ -315,10 +323,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """
         with self._lock(), self._features_kept_on_failure():
             spec: Any = self._specify_topics()
-            if spec.settings.n_components == "auto":
+            if isinstance(spec.settings.n_components, str):
                 raise ValueError(
-                    "`n_components` must be an int for partial_fit. Got 'auto'. Fit a first part of the documents with "
-                    "'auto' and take its n_components_."
+                    f"`n_components` must be an int for partial_fit. Got {spec.settings.n_components!r}. Fit a first "
+                    "part of the documents with it and take its n_components_."
                 )
             private = spec.is_private(None, vocabulary, in_batches=True)
             learnt, side = vars(self).get("_learnt"), {"words": words, "tokenizer": tokenizer}

@@ -14,16 +14,20 @@ it, the differences are larger than that.
 
 **The number of topics** is selected in two stages. Directions of word pairs that stand clear of noise bound it; on a
 small corpus that bound is the answer. On a large corpus of real text hardly any direction is noise. The documents are
-therefore divided in blocks into two halves, and topics are estimated from each half for several numbers k. A topic is
-*replicated* if the other half has one with (Σᵥ √(pᵥ qᵥ))² > 1/2: the angle between √p and √q is below 45 degrees. The
-largest k is taken for which at least half of the topics are replicated: beyond it a topic is more likely wrong than
-right.
+therefore divided into halves in three ways, and topics are estimated from each half for several numbers k. A topic is
+*replicated* if the other half has one with (Σᵥ √(pᵥ qᵥ))² > 1/2: the angle between √p and √q is below 45 degrees. With
+growing k the number of replicated topics rises to a level R and stays near it. Twice R topics are taken: of still more,
+fewer than half can be replicated. The level is far more stable than the k at which half of the topics are replicated,
+where the share that is replicated falls slowly and fluctuates.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -33,68 +37,74 @@ from odeco.models.lda.corpus import Corpus
 from odeco.models.lda.inference import clearly_better, completion_scores
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import MAX_AUTO, Callback, LdaSettings, TopicDiagnostics, TopicParams, diagnose
+from odeco.models.lda.seeds import SeedWords
 from odeco.models.lda.spectral import (
     ReducedMoments,
     SpectralTopics,
+    misfit,
     misfit_for,
     reduce_moments,
-    sum_halves,
     sum_moments,
     topics_for,
 )
 
 
-def fit_topics(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> TopicParams:
-    """Fit topics to all documents; `callback` receives every stage of the work."""
+def fit_topics(
+    corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback, seeds: SeedWords | None = None
+) -> TopicParams:
+    """Fit topics to all documents, those of seed words first, then the largest; `callback` receives every stage."""
     scores = None
-    if settings.n_components == "auto":
-        halves = sum_halves(corpus, settings, seed=seed, callback=callback)
-        sums = halves[0] + halves[1]
+    parts = sum_moments(corpus, settings, seed=seed, callback=callback)
+    sums = reduce(add, parts)
+    if isinstance(settings.n_components, str):
         callback("number of topics", 0, 1)
-        most = min(reduce_moments(sums, "auto").directions.shape[1], MAX_AUTO)
-        k, scores = select_n_topics(halves, most, concentration=settings.concentration, seed=seed)
-        settings = replace(settings, n_components=k)
-        del halves  # they may be large
-    else:
-        sums = sum_moments(corpus, settings, seed=seed, callback=callback)
+        k = min(reduce_moments(sums, "clear").directions.shape[1], MAX_AUTO)
+        if settings.n_components == "auto":
+            k, scores = select_n_topics(parts, k, concentration=settings.concentration, seed=seed)
+        settings = replace(settings, n_components=k if seeds is None else max(k, len(seeds.labels)))
+    del parts  # they may be large
     sums.drop_basis()
     found = fit_spectral(sums, corpus, settings, seed=seed)
     if scores is not None:
         found = replace(found, diagnostics=replace(found.diagnostics, selection_scores=scores))
     del sums  # they may be large, and the sweeps take memory too
-    fitted = _refined(corpus, found, settings, seed, callback) if settings.max_iter else None
+    fitted = _refined(corpus, found, settings, seed, callback, seeds) if settings.max_iter else None
     if fitted is None:
         n_tokens, prior = float(corpus.word_totals().sum()), settings.topic_word_prior
         fitted = TopicParams.from_shares(
             found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics
         )
-    return fitted
+    return fitted.largest_first(() if seeds is None else seeds.assign(found.topics.topic_word, found.topics.alpha))
 
 
 def _refined(
-    corpus: Corpus, found: SpectralFit, settings: LdaSettings, seed: int, callback: Callback
+    corpus: Corpus, found: SpectralFit, settings: LdaSettings, seed: int, callback: Callback, seeds: SeedWords | None
 ) -> TopicParams | None:
     """Return the topics after some Gibbs sweeps, or None if they do not predict the words of documents clearly better.
 
-    Sweeps do not help where documents mix all topics evenly: the moments are then exact, and sweeps move slowly.
+    Sweeps do not help where documents mix all topics evenly: the moments are then exact, and sweeps move slowly. Topics
+    of seed words are returned in any case.
     """
     callback("sweeps", 0, settings.max_iter)
-    spectral = found.topics
+    spectral, totals = found.topics, corpus.word_totals()
+    start, further = spectral.topic_word, dict[str, Any]()
+    if seeds is not None:
+        start, further["prior"] = seeds.begin(spectral.topic_word, spectral.alpha, totals)
     refined = corpus.refined(
-        spectral.topic_word,
+        start,
         n_sweeps=settings.max_iter,
         seed=seed,
         eta=settings.topic_word_prior,
         callback=lambda sweep: callback("sweeps", sweep, settings.max_iter),
+        **further,
     )
     topic_word = refined.topic_word
-    totals = corpus.word_totals()
     halves, frequencies = corpus.completion_halves(seed), totals / totals.sum()
     before, after = (
         completion_scores(halves, topics, alpha, frequencies, n_jobs=settings.n_jobs)
         for topics, alpha in ((spectral.topic_word, spectral.alpha), (topic_word, refined.alpha))
     )
-    if not clearly_better(after, before):
+    if seeds is None and not clearly_better(after, before):
         return None
     sizes = refined.topic_counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
     return TopicParams(topic_word, sizes, refined.alpha, refined.eta, found.diagnostics)
@@ -140,7 +150,7 @@ def fit_spectral(
     before : array, m x k, optional
         Coordinates of earlier topics in the basis of the sums. The topics are put in the order of those.
     """
-    reduced = reduce_moments(sums, settings.n_components)
+    reduced = reduce_moments(sums, int(settings.n_components))
     earlier = None if before is None else reduced.directions.T @ before
     concentration, near = settings.concentration, None
     if concentration is None:
@@ -152,6 +162,10 @@ def fit_spectral(
 
 #: The candidates for α₀ are about a factor of two apart.
 CONCENTRATIONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
+
+#: Candidates are compared in at most this many directions of word pairs: a trial takes time in proportion to k⁴.
+_MAX_DIRECTIONS = 64
 
 
 #: The candidate with this index is tried first.
@@ -185,16 +199,22 @@ class _Trial:
 
 def _choose_concentration(
     reduced: ReducedMoments, sums: WordSums, corpus: Corpus, *, seed: int, n_jobs: int
-) -> tuple[float, FloatArray]:
-    """Return the best of `CONCENTRATIONS`, or a value near it, and the coordinates of its topics as a start."""
+) -> tuple[float, FloatArray | None]:
+    """Return the best of `CONCENTRATIONS`, or a value near it, and the coordinates of its topics as a start.
+
+    Of more than `_MAX_DIRECTIONS` directions only the first are used, and there is no start for all topics.
+    """
     halves = corpus.completion_halves(seed)
     frequencies = sums.first_moment()
+    n_directions = reduced.directions.shape[1]
+    reduced = reduced.leading(_MAX_DIRECTIONS)
     trials: dict[float, _Trial] = {}
 
     def attempt(candidate: float, near: FloatArray | None) -> _Trial:
         topics = topics_for(candidate, reduced, sums, seed=seed, near=near)
         scores = completion_scores(halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs)
-        trials[candidate] = _Trial(scores, topics.misfit, topics.coordinates)
+        left = misfit(candidate, reduced, topics.coordinates, topics.weights[: topics.coordinates.shape[1]])
+        trials[candidate] = _Trial(scores, left, topics.coordinates)
         return trials[candidate]
 
     start = attempt(CONCENTRATIONS[_START], None)
@@ -208,27 +228,27 @@ def _choose_concentration(
     chosen = _chosen(trials)
     attempt(_between(chosen, reduced, trials[chosen].coordinates, seed), trials[chosen].coordinates)
     chosen = _chosen(trials)
-    return chosen, trials[chosen].coordinates
+    return chosen, trials[chosen].coordinates if n_directions <= _MAX_DIRECTIONS else None
 
 
 def _between(chosen: float, reduced: ReducedMoments, near: FloatArray, seed: int) -> float:
     """Return the α₀ within a factor of two that leaves least of the third moment unexplained."""
 
-    def misfit(place: float) -> float:
+    def left(place: float) -> float:
         return misfit_for(math.exp(place), reduced, seed=seed, near=near)
 
     low, high = math.log(chosen / 2), math.log(2 * chosen)
     first, second = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_first, at_second = misfit(first), misfit(second)
+    at_first, at_second = left(first), left(second)
     for _ in range(_N_SECTIONS):
         if at_first < at_second:
             high, second, at_second = second, first, at_first
             first = high - _GOLDEN * (high - low)
-            at_first = misfit(first)
+            at_first = left(first)
         else:
             low, first, at_first = first, second, at_second
             second = low + _GOLDEN * (high - low)
-            at_second = misfit(second)
+            at_second = left(second)
     return math.exp((low + high) / 2)
 
 
@@ -246,16 +266,8 @@ def _worse(trial: _Trial, trials: dict[float, _Trial], n_errors: float) -> bool:
     return noticed and float(gaps.sum()) > n_errors * float(gaps.std()) * math.sqrt(gaps.size)
 
 
-#: These numbers of topics are tried first, up to the number of clear directions.
-TOPIC_NUMBERS = (1, 2, 3, 5, 10, 20, 40, 80)
-
-
-#: Larger numbers are not tried if a smaller share than this is replicated: there it would have to rise above a half.
-_TOO_FEW = 1 / 3
-
-
-#: Then the numbers between the best and the next are halved, until they differ by less than this share.
-_NEAR = 1 / 8
+#: If not all clear directions make topics that are replicated, these numbers of topics are tried, √2 apart.
+TOPIC_NUMBERS = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91)
 
 
 #: The concentration α₀ that topics are compared with, where none is given. Which are replicated hardly depends on it.
@@ -267,14 +279,14 @@ _SAME = 0.5
 
 
 def select_n_topics(
-    halves: tuple[WordSums, WordSums], most: int, *, concentration: float | None, seed: int
+    parts: list[WordSums], most: int, *, concentration: float | None, seed: int
 ) -> tuple[int, IndexArray]:
     """Select the number of topics.
 
     Parameters
     ----------
-    halves : two WordSums
-        The moments of two halves of the documents, in one basis.
+    parts : four WordSums
+        The moments of parts of the documents, in one basis.
     most : int
         The largest number: that of the directions that are clear of noise in all documents.
     concentration : float or None
@@ -287,31 +299,29 @@ def select_n_topics(
     n_topics : int
         The number that was selected.
     scores : array, c x 2
-        The numbers that were tried, and for each the number of topics that the other half of the documents replicated.
+        The numbers that were tried, and for each the number of topics that the other half of the documents replicated,
+        the mean over three ways to make halves of the parts, rounded.
     """
-    if any(half.n_usable == 0 for half in halves):
-        return most, np.zeros((0, 2), dtype=np.int64)
+    tried: dict[int, float] = {}
     alpha = _CONCENTRATION if concentration is None else concentration
-    tried = {most: _n_replicated(halves, most, alpha, seed)}
-    for k in (each for each in TOPIC_NUMBERS if each < most and 2 * tried[most] < most):
-        tried[k] = _n_replicated(halves, k, alpha, seed)
-        if tried[k] < _TOO_FEW * k and k > TOPIC_NUMBERS[3]:  # a few large topics may look different in each half
-            break
-    while (between := _midpoint(tried)) is not None:
-        tried[between] = _n_replicated(halves, between, alpha, seed)
-    return _largest_replicated(tried), np.array(sorted(tried.items()), dtype=np.int64)
 
+    def attempt(numbers: list[int]) -> None:
+        counts = np.zeros(len(numbers))
+        for pairing in range(1, len(parts)):
+            halves = (parts[0] + parts[pairing], reduce(add, (*parts[1:pairing], *parts[pairing + 1 :])))
+            if any(half.n_usable == 0 for half in halves):
+                return
+            counts += [_n_replicated(halves, k, alpha, seed) for k in numbers]
+        tried.update(zip(numbers, counts / (len(parts) - 1), strict=True))
 
-def _largest_replicated(tried: dict[int, int]) -> int:
-    """Return the largest number of topics of which at least half were replicated, or 1."""
-    return max((k for k, again in tried.items() if 2 * again >= k), default=1)
-
-
-def _midpoint(tried: dict[int, int]) -> int | None:
-    """Return a number half-way between the largest that will do and the next that was tried, unless these are near."""
-    best = _largest_replicated(tried)
-    following = min((k for k in tried if k > best), default=best)
-    return (best + following) // 2 if following - best > max(1.0, _NEAR * best) else None
+    attempt([most])
+    if tried and 2 * tried[most] < most:
+        attempt([k for k in TOPIC_NUMBERS if k < most])
+    selected = min(most, max(1, round(2 * max(tried.values(), default=most))))
+    if tried and selected not in tried:
+        attempt([selected])
+    scores = [(k, round(again)) for k, again in sorted(tried.items())]
+    return selected, np.array(scores, dtype=np.int64).reshape(-1, 2)
 
 
 def _n_replicated(halves: tuple[WordSums, WordSums], k: int, concentration: float, seed: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Callback = Callable[[str, int, int], object]
 
 
-#: The largest number of topics that is tried with ``n_components="auto"``.
+#: The largest number of topics that is selected.
 MAX_AUTO = 100
 
 
@@ -32,7 +32,7 @@ MAX_AUTO = 100
 class LdaSettings:
     """Checked settings of a fit, as `TensorLDA` has them; `concentration` is None if it is to be selected."""
 
-    n_components: int | Literal["auto"]
+    n_components: int | Literal["auto", "fine"]
     concentration: float | None
     max_iter: int
     topic_word_prior: float | None = None
@@ -48,7 +48,7 @@ class LdaSettings:
 
     def basis_size(self, n_words: int) -> int:
         """Return the number of directions that subspace iteration keeps."""
-        k = MAX_AUTO if self.n_components == "auto" else self.n_components
+        k = MAX_AUTO if isinstance(self.n_components, str) else self.n_components
         return min(k + self.n_oversamples, n_words)
 
 
@@ -109,7 +109,7 @@ class TopicDiagnostics(State):
         For each topic the share of its mass that was negative and was set to zero.
     selection_scores : array, c x 2
         With ``n_components="auto"``: the numbers of topics that were tried, and how many topics of each were
-        replicated in the other half of the documents.
+        replicated in the other half of the documents, on average over three ways to make halves.
     """
 
     n_documents: int = array_field(kind="i", low=0)
@@ -242,9 +242,12 @@ class TopicParams(State):
         topic_word /= totals[:, None]
         return cls(topic_word, totals, alpha, float(eta), diagnostics)
 
-    def largest_first(self) -> TopicParams:
-        """Return the topics in the order of their sizes, with their diagnostics."""
-        order = np.argsort(-self.totals, kind="stable")
+    def largest_first(self, first: Sequence[int] | IndexArray = ()) -> TopicParams:
+        """Return the topics in the order of their sizes, but for those that come `first`, with their diagnostics."""
+        sizes = self.totals.copy()
+        sizes[list(first)] = np.inf
+        order = np.argsort(-sizes, kind="stable")
+        order[: len(first)] = first
         return self if np.array_equal(order, np.arange(order.size)) else self.permuted(order)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ from odeco.models.lda.display import describe
 from odeco.models.lda.fitting import fit_topics
 from odeco.models.lda.params import Callback, LdaSettings, TopicParams
 from odeco.models.lda.private import PrivateTopicStream
+from odeco.models.lda.seeds import SeedWords
 from odeco.models.lda.stream import TopicStream
 from odeco.models.lda.vocabulary import Tokenizer, check_word_lengths
 from odeco.privacy.report import PrivacyReport
@@ -40,12 +41,15 @@ class TopicContext(State):
         How texts were split into words; empty if that is not known.
     words : array of str or None
         The words that the columns count; None if they are not known.
+    labels : array of str or None
+        The names of the first topics, which are those of seed words.
     public_counts, public_words, public_starts : arrays or None
         Word counts of public documents, as the data, indices and pointers of a CSR array.
     """
 
     tokenizer: str = array_field(kind="U", default="")
     words: NDArray[np.str_] | None = array_field("n_features", kind="U", default=None)
+    labels: NDArray[np.str_] | None = array_field(None, kind="U", default=None)
     public_counts: FloatArray | None = array_field("stored", low=0, default=None)
     public_words: IndexArray | None = array_field("stored", kind="i", low=0, default=None)
     public_starts: IndexArray | None = array_field(None, kind="i", low=0, default=None)
@@ -67,7 +71,7 @@ class TopicContext(State):
         if public is not None:
             counts = as_counts(public, n_words)
         stored = (None, None, None) if counts is None else (counts.data, counts.indices, counts.indptr)
-        return cls(tokenizer or "", names, *stored)
+        return cls(tokenizer or "", names, None, *stored)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -116,7 +120,11 @@ class TopicSpec(Spec):
 
     def fit(self, data: Corpus, base: TopicContext, seed: int, callback: Callback = lambda *_: None) -> Fit:
         """Return the topics of all documents, here or on a cluster, largest first."""
-        params = fit_topics(data, self.algorithm, seed=seed, callback=callback).largest_first()
+        seeds = None
+        if self.settings.seed_words is not None:
+            seeds = SeedWords.of(self.settings.seed_words, base.words)
+            base = replace(base, labels=np.array(seeds.labels, dtype=np.str_))
+        params = fit_topics(data, self.algorithm, seed=seed, callback=callback, seeds=seeds)
         tried = params.diagnostics.selection_scores
         info = Info(
             data.n_documents,
@@ -145,7 +153,24 @@ class TopicSpec(Spec):
                 "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass these, or leave it "
                 "out."
             )
+        self._check_seeds(private, in_batches)
         return private
+
+    def _check_seeds(self, private: bool, in_batches: bool) -> None:
+        """Raise if there are seed words and no Gibbs sweeps over all documents, or too few topics."""
+        settings = self.settings
+        if settings.seed_words is None:
+            return
+        reasons = {"a private model, which has none": private, "a call of partial_fit": in_batches}
+        for reason in (text for text, holds in {**reasons, "max_iter=0": settings.max_iter == 0}.items() if holds):
+            raise ValueError(
+                f"`seed_words` are a prior of the Gibbs sweeps of `fit`. Got them with {reason}. Leave them out."
+            )
+        if not isinstance(settings.n_components, str) and len(settings.seed_words) > settings.n_components:
+            raise ValueError(
+                f"`n_components` must be at least the number of topics with seed words, {len(settings.seed_words)}. "
+                f"Got {settings.n_components}. Raise it, or leave some out."
+            )
 
     def check_private_stream(self, before: Spec | None, vocabulary: Any) -> None:
         """Raise if a private stream, whose first batch had the specification `before`, cannot have these settings."""
@@ -176,7 +201,7 @@ class TopicSpec(Spec):
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the topics in words and as a figure."""
-        return describe(fit.params, names)
+        return describe(fit.params, names, [] if fit.context.labels is None else fit.context.labels.tolist())
 
     def verify(self, state: Any) -> None:
         """Raise `ValueError` if the parts of a fit or a stream, read from a file of anyone, contradict each other."""

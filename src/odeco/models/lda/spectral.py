@@ -5,7 +5,9 @@ mⱼ = αⱼ/α₀(α₀+1), and M₃ = Σ tⱼ μⱼ⊗μⱼ⊗μⱼ with tⱼ 
 orthonormal components bⱼ = √mⱼ Wᵀμⱼ with weights λⱼ = tⱼ mⱼ^(−3/2), and M₂ W bⱼ = √mⱼ μⱼ leads back.
 
 The span of the topics is that of the pairs alone, whatever α₀ is. The moments are therefore summed once in a basis of
-that span, and α₀ is selected afterwards from k x k x k numbers.
+that span, and α₀ is selected afterwards from k x k x k numbers. These are whitened once, by the moment P of pairs of
+words: M₂ = P − α₀/(α₀+1) f fᵀ for the frequencies f differs from it by one direction, and so does M₃ from the moment of
+triples of words, whatever α₀ is (`_whitened`).
 
 **The basis** comes from randomised subspace iteration on the first documents. When more documents arrive, a further
 iteration moves it to the image Z of the old basis B under the moment of pairs, and the earlier sums are carried over.
@@ -16,7 +18,9 @@ pairs and triples of topics are known in the new basis without loss, and only wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import add
 from typing import Any, Literal
 
 import numpy as np
@@ -26,8 +30,8 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_whitened
 from odeco.models.lda.corpus import Corpus
-from odeco.models.lda.counts import blocks
-from odeco.models.lda.moments import WordSums, check_usable, contract, corrected_core
+from odeco.models.lda.counts import blocks, core_dtype
+from odeco.models.lda.moments import WordSums, check_usable, contract, corrected_core, correction_factors
 from odeco.models.lda.params import Callback, LdaSettings
 from odeco.tensors.components import Components, match
 from odeco.tensors.dense import symmetrize
@@ -39,29 +43,26 @@ RANK_TOLERANCE = 1e-10
 _MAX_DIRECTIONS = 512
 
 
-def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> WordSums:
-    """Find a basis for the moments of documents, and return their sums in it; raise if there are too many topics."""
-    words = corpus.sums()
+def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> list[WordSums]:
+    """Find a basis for the moments of documents, and return their sums in it; raise if there are too many topics.
+
+    To select the number of topics with "auto", these are the sums of several parts of the documents
+    (`divide_documents`); otherwise there is one part.
+    """
+    parts = corpus.parts() if settings.n_components == "auto" else [corpus]
+    words = reduce(add, (part.sums() for part in parts))
     check_usable(words)
-    _check_n_topics(settings, words)
+    if not isinstance(settings.n_components, str):
+        _check_n_topics(settings.n_components, settings.n_oversamples, words)
     basis = _find_basis(corpus, words.words_that_occur(), settings, seed, callback)
-    return corpus.sums(basis)
+    return [part.sums(basis) for part in parts]
 
 
-def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> tuple[WordSums, WordSums]:
-    """Do the same for two halves of the documents, in one basis: the two add up to the sums over all."""
-    first, second = corpus.split()
-    words = first.sums() + second.sums()
-    check_usable(words)
-    basis = _find_basis(corpus, words.words_that_occur(), settings, seed, callback)
-    return first.sums(basis), second.sums(basis)
-
-
-def _check_n_topics(settings: LdaSettings, words: WordSums) -> None:
+def _check_n_topics(k: int, n_oversamples: int, words: WordSums) -> None:
     """Raise if the documents do not support that many topics, or if their third moment would not fit into memory."""
-    k, most = int(settings.n_components), words.n_supported
+    most = words.n_supported
     reason = "there must be at least as many distinct words, and documents of three words, as topics"
-    affordable = max(_MAX_DIRECTIONS - settings.n_oversamples, 0)
+    affordable = max(_MAX_DIRECTIONS - n_oversamples, 0)
     if words.n_words > _MAX_DIRECTIONS and affordable < most:
         most, reason = affordable, "the third moment of k topics has (k + n_oversamples)**3 numbers, at most 1 GiB"
     if k > most:
@@ -189,6 +190,30 @@ class ReducedMoments:
     pairs: FloatArray
     triples: FloatArray
 
+    def leading(self, n_directions: int) -> ReducedMoments:
+        """Return the moments in the first of the directions, at most `n_directions`."""
+        own = slice(n_directions)
+        return replace(
+            self,
+            directions=self.directions[:, own],
+            first=self.first[own],
+            pairs=self.pairs[own, own],
+            triples=self.triples[own, own, own],
+        )
+
+    @cached_property
+    def whitened(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What whitens the pairs of words; with it words become g, the frequencies, and triples T(W, W, W)."""
+        with one_blas_thread():  # for matrices this small, more threads only get in each other's way
+            values, vectors = np.linalg.eigh(self.pairs)
+        kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
+        whiten: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+        core: FloatArray = contract(self.triples, whiten)
+        # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
+        if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
+            core = symmetrize(core).astype(np.float64, copy=False)
+        return whiten, whiten.T @ self.first, core.astype(core_dtype(core.shape[0]), copy=False)
+
 
 @dataclass(frozen=True, eq=False)
 class SpectralTopics:
@@ -207,8 +232,6 @@ class SpectralTopics:
         was not found there.
     explained : float
         Share of the squared norm of the whitened third moment that the components explain.
-    misfit : float
-        Squared norm of what they do not explain, in units of noise; see `_misfit`.
     coordinates : array
         The topics found, √mⱼ μⱼ, in the directions of the reduced moments; one column each.
     """
@@ -219,12 +242,11 @@ class SpectralTopics:
     weights: FloatArray
     residuals: FloatArray
     explained: float
-    misfit: float
     coordinates: FloatArray
 
 
-def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> ReducedMoments:
-    """Return the moments in the k strongest directions; ``"auto"`` takes all that are clear of noise, at least 1."""
+def reduce_moments(sums: WordSums, n_components: int | Literal["clear"]) -> ReducedMoments:
+    """Return the moments in the k strongest directions; ``"clear"`` takes all that are clear of noise, at least 1."""
     values, vectors = np.linalg.eigh(sums.pair_core())
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     by_group = np.einsum("im,gij,jm->gm", vectors, sums.pair_cores(), vectors, optimize=True)
@@ -234,7 +256,7 @@ def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> Reduc
         errors = by_group.std(axis=0, ddof=1) / math.sqrt(len(by_group))
     level = _noise_level(sums)
     clear = values - _STANDARD_ERRORS * errors > level
-    if n_components == "auto":
+    if n_components == "clear":
         n_components = max(1, int(clear.sum()))
     directions = vectors[:, :n_components]
     return ReducedMoments(
@@ -292,9 +314,8 @@ def topics_for(
     topic at random around the frequencies of the words, for a refinement to begin with; its weight and residual are
     NaN.
     """
-    second, third, whiten, core = _whitened(concentration, reduced)
+    second, whiten, core = _whitened(concentration, reduced)
     found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
-    misfit = _misfit(third, second @ whiten @ found.vectors, found.weights, reduced)
     order = _order(second @ whiten @ found.vectors, found.weights, before)
     components, weights, residuals = found.vectors[:, order], found.weights[order], found.residuals[order]
     inside = whiten @ components  # k numbers for each component b: W b in the strongest directions
@@ -313,17 +334,17 @@ def topics_for(
         weights, residuals = np.append(weights, nothing), np.append(residuals, nothing)
         negative_mass = np.append(negative_mass, nothing)
     alpha = concentration * sizes / sizes.sum()
-    return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, misfit, second @ inside)
+    return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, second @ inside)
 
 
 def misfit_for(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
-    """Return how much of the third moment is left unexplained for a given α₀; see `topics_for` and `_misfit`."""
-    second, third, whiten, core = _whitened(concentration, reduced)
+    """Return how much of the third moment is left unexplained for a given α₀; see `topics_for` and `misfit`."""
+    second, whiten, core = _whitened(concentration, reduced)
     found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
-    return _misfit(third, second @ whiten @ found.vectors, found.weights, reduced)
+    return misfit(concentration, reduced, second @ whiten @ found.vectors, found.weights)
 
 
-def _misfit(third: FloatArray, places: FloatArray, weights: FloatArray, reduced: ReducedMoments) -> float:
+def misfit(concentration: float, reduced: ReducedMoments, places: FloatArray, weights: FloatArray) -> float:
     """Return the squared norm of M₃ − Σ λⱼ vⱼ⊗vⱼ⊗vⱼ, each entry in units of its noise.
 
     Whitening depends on α₀: the larger that is, the more it enlarges noise, so the share that is left of the whitened
@@ -334,26 +355,44 @@ def _misfit(third: FloatArray, places: FloatArray, weights: FloatArray, reduced:
     errors = reduced.eigenvalue_errors[: places.shape[0]]
     usable = np.isfinite(errors).all() and errors.max() > 0
     scales = 1 / np.sqrt(np.maximum(errors, _LEAST_ERROR * errors.max())) if usable else np.ones(errors.size)
-    scaled, outer = scales[:, None] * places, np.multiply.outer(scales, scales)
-    left = 0.0
+    dtype = core_dtype(scales.size)
+    scaled, outer = (scales[:, None] * places).astype(dtype), np.multiply.outer(scales, scales)
+    left, heights = 0.0, weights.astype(dtype)
+    third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)[1]
     for slab, scale, row in zip(third, scales, scaled, strict=True):  # k × k at a time stays in the cache
-        difference = scale * (slab * outer) - (scaled * (weights * row)) @ scaled.T
+        difference = (scale * (slab * outer)).astype(dtype) - (scaled * (heights * row)) @ scaled.T
         left += float(np.vdot(difference, difference))
     return left
 
 
-def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return the moments of pairs and triples for a given α₀, what whitens the first, and the second whitened so."""
-    second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
-    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
-        values, vectors = np.linalg.eigh(second)
-    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
-    whiten: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
-    core: FloatArray = contract(third, whiten)
-    # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
-    if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
-        core = symmetrize(core).astype(np.float64, copy=False)
-    return second, third, whiten, core
+def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return M₂ for a given α₀, what whitens it, and M₃ whitened so.
+
+    In coordinates in which pairs of words are whitened, words have the mean g, and M₂ = I − c g gᵀ. With h = g/‖g‖ it
+    is whitened by R = I + γ h hᵀ, γ = (1 − c‖g‖²)^(−1/2) − 1, or by the projection that leaves out h if there is
+    nothing of it. M₃ is the moment T of triples plus the three placements of g ⊗ (b/3 g gᵀ − a I), with the factors
+    a and b of `correction_factors`. So T(R, R, R) and M₃(R, R, R) are T plus the three placements of h ⊗ C for a matrix
+    C, which takes k³ steps where a contraction takes k⁴.
+    """
+    base, mean, triples = reduced.whitened
+    share, (mixed, pure) = concentration / (concentration + 1), correction_factors(concentration)
+    second = reduced.pairs - share * np.outer(reduced.first, reduced.first)
+    norm = float(np.linalg.norm(mean))
+    unit = mean / norm if norm > 0 else mean
+    left = 1 - share * norm**2
+    gamma = 1 / math.sqrt(left) - 1 if left > RANK_TOLERANCE else -1.0
+    square = np.outer(unit, unit)
+    turn = np.eye(mean.size) + gamma * square
+    slope: FloatArray = (triples @ unit.astype(triples.dtype)).astype(np.float64)
+    slope = (slope + slope.T) / 2
+    across = np.outer(slope @ unit, unit)
+    change = gamma * slope + gamma**2 / 2 * (across + across.T) + gamma**3 / 3 * float(np.trace(across)) * square
+    change += (1 + gamma) * norm * (pure / 3 * norm**2 * (1 + gamma) ** 2 * square - mixed * turn @ turn)
+    core, change, unit = np.empty_like(triples), change.astype(triples.dtype), unit.astype(triples.dtype)
+    for index, row in enumerate(change):  # a slice stays in the cache, and all slices together do not
+        placed = np.outer(row, unit)
+        core[index] = triples[index] + unit[index] * change + placed + placed.T
+    return second, base @ turn, core
 
 
 def _start(whiten: FloatArray, core: FloatArray, near: FloatArray | None) -> FloatArray | None:

@@ -88,7 +88,7 @@ class TopicStream(State):
         """Return the stream after the checked counts of the first batch; raise if there are too few."""
         settings = spec.algorithm
         corpus = LocalCorpus(rows, settings)
-        sums = sum_moments(corpus, settings, seed=seed, callback=lambda *_: None)
+        (sums,) = sum_moments(corpus, settings, seed=seed, callback=lambda *_: None)
         found = fit_spectral(sums, corpus, settings, seed=seed)
         next_move, refined = max(_MIN_BEFORE_MOVE, 2 * sums.n_documents), dict[str, Any]()
         if settings.max_iter:

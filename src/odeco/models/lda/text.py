@@ -290,14 +290,6 @@ class TopicWords:
         return leading_words(self._fit_for("topic_word_").params, check_count("n_words", n_words), weight)
 
 
-def are_texts(X: Any) -> bool:
-    """Return whether texts were passed, one or several, and not word counts."""
-    first = X
-    if isinstance(X, list | tuple) or (getattr(X, "ndim", None) == 1 and getattr(X, "dtype", None) is not None):
-        first = next(iter(X), None)
-    return isinstance(first, str)
-
-
 def checked_texts(texts: Iterable[str], private: bool) -> Iterator[str]:
     """Yield texts; raise if one is not a str. In a private model it counts as empty, without a message."""
     if isinstance(texts, str):

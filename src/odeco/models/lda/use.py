@@ -16,10 +16,10 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
 from odeco.models.engine.estimator import Learnt
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.lda.counts import DocumentWeight
+from odeco.models.lda.counts import DocumentWeight, are_texts
 from odeco.models.lda.display import BLOCK, representative_documents
 from odeco.models.lda.params import TopicParams
-from odeco.models.lda.text import TopicWords, are_texts
+from odeco.models.lda.text import TopicWords
 from odeco.models.lda.vocabulary import RELEVANCE
 
 
@@ -86,9 +86,12 @@ class TopicUse(TopicWords):
     def topic_labels(self, n_words: int = 3) -> list[str]:
         """Return a label for each topic: its most characteristic words, by relevance, such as ``"ship, sail, sea"``.
 
-        If two topics have the same label, take more words. A private topic may have fewer words, or none.
+        If two topics have the same label, take more words. A private topic may have fewer words, or none. Topics of
+        `seed_words` have the labels given there.
         """
-        return [", ".join(words) for words in self.top_words(n_words, relevance=RELEVANCE)]
+        labels: Any = self._fit_for("topic_labels").context.labels
+        given: list[str] = [] if labels is None else labels.tolist()
+        return given + [", ".join(words) for words in self.top_words(n_words, relevance=RELEVANCE)[len(given) :]]
 
     def representative_documents(self, X: Any, n_documents: int = 3) -> list[list[tuple[int, float]]]:
         """Return for each topic the documents in which its share is largest: their row numbers, and this share.
@@ -154,7 +157,10 @@ class TopicUse(TopicWords):
         merged.n_components = k
         info = Info(fit.info.n_samples, n_iter=fit.info.n_iter)
         merged._learnt = Learnt(
-            merged._specify_topics(), self._learnt.seed, Fit(merged_params.largest_first(), fit.context, info), None
+            merged._specify_topics(),
+            self._learnt.seed,
+            Fit(merged_params.largest_first(), replace(fit.context, labels=None), info),
+            None,
         )
         return merged
 

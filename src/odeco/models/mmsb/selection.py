@@ -167,7 +167,7 @@ def _scores(known: Any, held_out: Any, links: Any, settings: LdaSettings, *, see
     """Return the log-likelihood of held-out links under communities learnt from the others, for each candidate."""
     corpus = LocalCorpus(known, settings)
     k = min(int(settings.n_components), corpus.sums().n_supported)  # fewer links may support fewer communities
-    sums = sum_moments(corpus, replace(settings, n_components=k), seed=seed, callback=lambda *_: None)
+    (sums,) = sum_moments(corpus, replace(settings, n_components=k), seed=seed, callback=lambda *_: None)
     sums.drop_basis()
     reduced = reduce_moments(sums, k)
     spectrum = Spectrum.of(known, k)
