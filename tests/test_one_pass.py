@@ -8,8 +8,10 @@ from scipy import sparse
 
 import odeco
 from odeco.online import RowSum, csr_image
-from odeco.online.block import QuantizedRows, row_chunks
+from odeco.online.block import KeptRows, QuantizedRows, RowLimit, row_chunks
 from odeco.online.search import span_of_components
+from odeco.online.sums import Part
+from odeco.online.thinning import first_threshold, selected
 from odeco.power.tracking import dual_vectors
 
 
@@ -135,13 +137,66 @@ def test_whitened_rows_beyond_the_memory_for_plain_rows_are_kept_quantized_until
             assert np.array_equal(getattr(pushed, name), getattr(once, name))
 
 
+def test_whitened_rows_in_passes_are_searched_in_a_quantized_sample(tmp_path):
+    for seed in range(3):
+        rows, vectors = sources(12_000, seed=seed, whitened=True)
+        settings = {"method": "core", "memory": 4, "rng": seed}
+        found = odeco.decompose_stream(rows, 4, **settings)
+        assert found.n_passes == 3
+        assert worst_angle(found.vectors, vectors) < 1.15 * limit(rows, vectors)
+
+    def stop(progress):
+        if progress.n_rows > 8000:
+            raise KeyboardInterrupt
+
+    np.save(tmp_path / "rows.npy", rows)
+    with pytest.raises(KeyboardInterrupt):  # in the first pass, with a sample of quantized rows
+        odeco.decompose_stream(tmp_path / "rows.npy", 4, checkpoint=tmp_path / "c", callback=stop, **settings)
+    resumed = odeco.decompose_stream(tmp_path / "rows.npy", 4, checkpoint=tmp_path / "c", **settings)
+    for name in ("weights", "vectors", "weight_errors", "angle_errors"):
+        assert np.array_equal(getattr(resumed, name), getattr(found, name))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_sample_of_a_pass_depends_on_the_rows_only(dtype):
+    rows = np.random.default_rng(0).standard_normal((3000, 8)).astype(dtype)
+    chosen = {}
+    for n_quantized in (0, 1500, 4000):
+        for seed in range(3):
+            generator, start = np.random.default_rng(seed), 0
+            limit = RowLimit(600, 2**15, n_quantized)
+            kept = KeptRows(np.empty((8, 0)), 3, limit)
+            while start < 3000:
+                stop = min(3000, start + int(generator.integers(1, 900)))
+                if generator.random() < 0.3:  # a worker picks rows
+                    threshold = first_threshold(3000, limit.most(sparse=False))
+                    picked = rows[start:stop][selected(start, stop, threshold) - start]
+                    picked = QuantizedRows.of(picked) if limit.quantizes(3000, picked) else picked
+                    kept.append(Part(stop - start, 1, (), rows=picked, threshold=threshold))
+                else:
+                    kept.update(rows[start:stop])
+                saved, kept = kept.to_arrays(), KeptRows(np.empty((8, 0)), 3, limit)
+                kept.restore(saved)
+                start = stop
+            sample = kept.rows()
+            assert isinstance(sample, QuantizedRows) == (n_quantized > 0)
+            assert sample.shape[0] > (n_quantized or 512 / dtype(0).itemsize) / 2
+            places = chosen.setdefault(n_quantized, kept.held.places)
+            assert np.array_equal(kept.held.places, places)
+            expected = QuantizedRows.of(rows[places]) if n_quantized else rows[places]
+            for name in ("codes", "scales") if n_quantized else ("real",):
+                assert np.array_equal(getattr(sample, name), getattr(expected, name))
+    assert len(chosen[4000]) == 3000
+
+
 @pytest.mark.parametrize("memory", [4, 256])
 def test_the_unit_of_whitened_rows_does_not_matter(memory):
     rows, _ = sources(6000, d=40, k=3, whitened=True)
-    expected = odeco.decompose_stream(iter([rows]), 3, method="core", memory=memory, rng=0)
-    for exponent in (20, -20, 60, -60, 100):  # single precision holds no fourth powers of rows of these sizes
-        scaled = odeco.decompose_stream(iter([rows * 2.0**exponent]), 3, method="core", memory=memory, rng=0)
-        assert np.array_equal(scaled.vectors, expected.vectors)
+    for data in (lambda rows: iter([rows]), np.asarray):  # once, and in passes
+        expected = odeco.decompose_stream(data(rows), 3, method="core", memory=memory, rng=0)
+        for exponent in (20, -20, 60, -60, 100):  # single precision holds no fourth powers of rows of these sizes
+            scaled = odeco.decompose_stream(data(rows * 2.0**exponent), 3, method="core", memory=memory, rng=0)
+            assert np.array_equal(scaled.vectors, expected.vectors)
 
 
 def test_noise_is_not_taken_for_components_when_the_quantized_block_is_full():

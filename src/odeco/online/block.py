@@ -2,24 +2,28 @@
 
 Rows are kept as they are while a quarter of the memory allowed holds them. If they do not show all components, the rows
 are noise for the most part, and rounding them to 1/32,767 of the largest number of each row changes nothing that can be
-learnt from them: quantized rows take a quarter of the memory, and are expanded a chunk at a time.
+learnt from them: quantized rows take a quarter of the memory, and are expanded a chunk at a time. `KeptRows` collects
+rows: the first ones of a stream, or a sample that is evenly spaced over a pass (`odeco.online.thinning`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from odeco._util.scale import largest, times_power_of_two
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
-from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice
+from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice, stored_numbers
+from odeco.online.sums import Held, Part, RowSum, check_size, grown, in_unit
+from odeco.online.thinning import below, lowered, selected
 
 #: The largest number of rows that are kept as they are: beyond it the unfolding, of m² d operations, takes too long.
 _MOST_ROWS = 2**15
@@ -28,7 +32,7 @@ _MOST_ROWS = 2**15
 _CHUNK_ROWS = 2048
 
 #: The largest code of a number.
-_LARGEST_CODE = 2**15 - 1
+LARGEST_CODE = 2**15 - 1
 
 
 def block_share(memory: int) -> int:
@@ -70,10 +74,10 @@ class QuantizedRows:
         """Return rows, which are rounded unless they are quantized already."""
         if isinstance(rows, QuantizedRows):
             return rows
-        codes, scales = np.empty(rows.shape, np.int16), np.empty(rows.shape[0])
+        codes, scales = np.empty(rows.shape, np.int16), np.empty(rows.shape[0], rows.dtype)
         for start in range(0, rows.shape[0], _CHUNK_ROWS):
             part = slice(start, start + _CHUNK_ROWS)
-            scales[part] = np.abs(rows[part]).max(axis=1, initial=0.0) / _LARGEST_CODE
+            scales[part] = np.abs(rows[part]).max(axis=1, initial=0.0) / LARGEST_CODE
             codes[part] = np.rint(rows[part] / np.where(scales[part] > 0, scales[part], 1.0)[:, None])
         return cls(codes, scales)
 
@@ -83,15 +87,15 @@ class QuantizedRows:
         n_rows = self.codes.shape[0] if self.mask is None else int(self.mask.sum())
         return n_rows, self.codes.shape[1]
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the rows before they were rounded."""
+        return self.scales.dtype
+
     def __getitem__(self, which: Any) -> QuantizedRows:
         if not isinstance(which, slice):
             return QuantizedRows(self.codes, self.scales, which)
         return QuantizedRows(self.codes[which], self.scales[which], None if self.mask is None else self.mask[which])
-
-    def joined_with(self, rows: Any) -> QuantizedRows:
-        """Return these rows and those that follow."""
-        more = QuantizedRows.of(rows)
-        return QuantizedRows(np.concatenate([self.codes, more.codes]), np.concatenate([self.scales, more.scales]))
 
     def chunks(self) -> Iterator[NDArray[np.float32]]:
         """Yield the rows as arrays in single precision."""
@@ -99,6 +103,27 @@ class QuantizedRows:
             part = self[start : start + _CHUNK_ROWS]
             which: Any = slice(None) if part.mask is None else part.mask
             yield part.codes[which].astype(np.float32) * part.scales[which, None].astype(np.float32)
+
+
+def join_kept(pieces: list[Any]) -> Any:
+    """Return pieces of one kind as one; those that follow quantized rows are quantized."""
+    if len(pieces) == 1 or not isinstance(pieces[0], QuantizedRows):
+        return join_rows(pieces)
+    rounded = [QuantizedRows.of(piece) for piece in pieces]
+    codes, scales = ([getattr(piece, name) for piece in rounded] for name in ("codes", "scales"))
+    return QuantizedRows(np.concatenate(codes), np.concatenate(scales))
+
+
+def largest_number(rows: Any) -> float:
+    """Return the largest absolute value in rows of any kind."""
+    return LARGEST_CODE * largest(rows.scales) if isinstance(rows, QuantizedRows) else largest(stored_numbers(rows))
+
+
+def over_power_of_two(rows: Any, exponent: int) -> Any:
+    """Return rows of any kind over 2^exponent."""
+    if isinstance(rows, QuantizedRows):
+        return replace(rows, scales=times_power_of_two(rows.scales, -exponent))
+    return in_unit(rows, exponent)
 
 
 def row_chunks(rows: Any) -> Iterator[Any]:
@@ -131,7 +156,7 @@ class RowBlock(State):
     indices: IndexArray | None = array_field("block_stored", kind="i", low=0, default=None)
     indptr: IndexArray | None = array_field(None, kind="i", low=0, default=None)
     codes: NDArray[np.int16] | None = array_field("block_rows", "d", kind="i", default=None)
-    scales: FloatArray | None = array_field("block_rows", low=0, high=1e300, default=None)
+    scales: FloatArray | None = array_field("block_rows", kind="rows", low=0, high=1e300, default=None)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -154,8 +179,7 @@ class RowBlock(State):
 
     def grown(self, rows: Any) -> RowBlock:
         """Return the block with rows that follow."""
-        mine = self.rows
-        return RowBlock.of(mine.joined_with(rows) if self.quantized else join_rows([mine, rows]))
+        return RowBlock.of(join_kept([self.rows, rows]))
 
     @property
     def rows(self) -> Any:
@@ -181,7 +205,128 @@ class RowBlock(State):
         return len(self.indptr if self.indptr is not None else ()) - 1
 
     @property
+    def n_bytes(self) -> int:
+        """The memory that the rows take."""
+        parts = (self.dense, self.data, self.indices, self.indptr, self.codes, self.scales)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    @property
     def row_bytes(self) -> float:
         """The mean size of a row."""
-        parts = (self.dense, self.data, self.indices, self.indptr, self.codes, self.scales)
-        return sum(part.nbytes for part in parts if part is not None) / max(1, self.n_rows)
+        return self.n_bytes / max(1, self.n_rows)
+
+
+class RowLimit(NamedTuple):
+    """The most that is kept of a pass.
+
+    Attributes
+    ----------
+    n_rows, n_bytes : int
+        The most rows, and bytes of rows, that are kept as they are.
+    n_quantized : int
+        The most rows if dense rows beyond that are quantized; 0 if they are not.
+    """
+
+    n_rows: int
+    n_bytes: int
+    n_quantized: int = 0
+
+    def quantizes(self, n_rows: int, rows: Any) -> bool:
+        """Tell whether of `n_rows` rows of a kind more can be kept if they are quantized."""
+        if is_sparse(rows) or not self.n_quantized:
+            return False
+        row_bytes: int = rows.dtype.itemsize * rows.shape[1]
+        return n_rows > min(self.n_rows, self.n_bytes // row_bytes)
+
+    def most(self, *, sparse: bool) -> int:
+        """Return the most rows of a kind that may be kept."""
+        return self.n_rows if sparse else max(self.n_rows, self.n_quantized)
+
+    def allows(self, pieces: tuple[Any, ...]) -> bool:
+        """Tell whether pieces of rows, all of one kind, are within the limit; a single row always is."""
+        blocks = [RowBlock.of(piece) for piece in pieces]
+        n_rows = sum(block.n_rows for block in blocks)
+        if n_rows <= 1 or blocks[0].quantized:
+            return n_rows <= max(1, self.n_quantized)
+        return n_rows <= self.n_rows and sum(block.n_bytes for block in blocks) <= self.n_bytes
+
+
+class KeptRows(RowSum):
+    """Rows that are kept, in place of a sum; they may arrive in pieces of any size.
+
+    Parameters
+    ----------
+    block : array, d x 0
+        States their width.
+    order : int
+        The order of the moment.
+    limit : RowLimit, optional
+        The most that is kept. Beyond it dense rows are quantized, and then rows are dropped so that those that are kept
+        are evenly spaced, whatever the sizes of the pieces.
+    """
+
+    def __init__(self, block: FloatArray, order: int, limit: RowLimit | None = None) -> None:
+        super().__init__("rows", block, order)
+        self.limit = limit
+
+    def update(self, rows: Any) -> None:
+        """Keep rows, a dense or CSR array. If one of them is not finite, none is kept."""
+        checked, before = self._checked(rows), self.held
+        check_size(checked, self.order, of=checked)
+        n_new = int(checked.shape[0])
+        chosen = selected(before.n_rows, before.n_rows + n_new, before.threshold) - before.n_rows
+        self._keep(checked if len(chosen) == n_new else checked[chosen], n_new, before.threshold)
+
+    def append(self, part: Part) -> None:
+        """Keep the rows that a worker picked from those that follow."""
+        self._keep(part.rows, part.n_rows, part.threshold)
+
+    def _keep(self, rows: Any, n_rows: int, threshold: int) -> None:
+        """Keep rows, which are those of the next `n_rows` rows that a threshold selects."""
+        before, limit = self.held, self.limit
+        first, n_seen = before.n_rows, before.n_rows + n_rows
+        if limit is None:
+            self.held = before._replace(n_rows=n_seen, waiting=grown(before.waiting, rows.copy()))
+            return
+        waiting = before.waiting
+        if limit.quantizes(n_seen, rows):
+            rows = QuantizedRows.of(rows)
+            waiting = tuple(map(QuantizedRows.of, waiting))
+        if rows.shape[0]:
+            waiting = grown(waiting, rows if isinstance(rows, QuantizedRows) else rows.copy(), join_kept)
+        places = np.concatenate([before.places, selected(first, n_seen, threshold)])
+        held = before._replace(n_rows=n_seen, waiting=waiting, places=places)
+        if threshold != before.threshold:
+            held = _thinned(held, min(threshold, before.threshold))
+        while not limit.allows(held.waiting):
+            held = _thinned(held, lowered(held.threshold))
+        self.held = held
+
+    def rows(self) -> Any:
+        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
+        self.held = self.held._replace(waiting=(join_kept([*self.held.waiting]),))
+        return self.held.waiting[0]
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return the state as named arrays."""
+        if not (self.held.waiting and isinstance(self.held.waiting[0], QuantizedRows)):
+            return super().to_arrays()
+        rows, (n_rows, _, _, threshold, places) = self.rows(), self.held
+        numbers = {"n_rows": np.array(n_rows), "threshold": np.array(threshold), "places": places}
+        return {**numbers, "codes": rows.codes, "scales": rows.scales}
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """Restore the state that `to_arrays` wrote."""
+        super().restore(arrays)
+        if "codes" in arrays:
+            self.held = self.held._replace(waiting=(QuantizedRows(arrays["codes"], arrays["scales"]),))
+
+
+def _thinned(held: Held, threshold: int) -> Held:
+    """Return what is left of the rows that are kept when the threshold is lowered."""
+    left, waiting = below(held.places, threshold), held.waiting
+    if waiting:
+        rows = join_kept([*waiting])
+        quantized = isinstance(rows, QuantizedRows)
+        waiting = (QuantizedRows(rows.codes[left], rows.scales[left]) if quantized else rows[left],)
+    return held._replace(waiting=waiting, threshold=threshold, places=held.places[left])

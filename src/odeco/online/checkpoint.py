@@ -32,6 +32,7 @@ from odeco._util.schema import (
     whole,
 )
 from odeco._util.state import check_names
+from odeco.online.block import LARGEST_CODE
 from odeco.online.drift import DriftSolver
 from odeco.online.entries import N_SEGMENTS, StreamSolver
 from odeco.online.one_pass import OnePassSolver
@@ -79,7 +80,7 @@ _ACCOUNT = record({"run": text(), "ledger": text(), "is_private": flag()})
 #: A sum up to this size leaves room for the rows of many more chunks.
 _MOST = 2.0**1000
 
-#: The sum over the rows of the current batch, level by level of its tree, and the buffer of rows, dense or CSR.
+#: The sum over the rows of the current batch, level by level of its tree, and the buffer of rows, of any kind.
 _SUM = {
     "n_rows": array(kind="i", low=0),
     "threshold": array(kind="i", low=1, high=ALL_ROWS),
@@ -89,6 +90,11 @@ _SUM = {
 _LEVELS = tuple(f"level{level}" for level in range(MOST_LEVELS))
 
 _DENSE_ROWS = {"rows": array("waiting", "d", kind="rows")}
+
+_QUANTIZED_ROWS = {
+    "codes": array("waiting", "d", kind="i", low=-LARGEST_CODE, high=LARGEST_CODE),
+    "scales": array("waiting", kind="rows", low=0, high=1e300),
+}
 
 _CSR_ROWS = {
     "data": array("stored", kind="rows"),
@@ -167,7 +173,8 @@ def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
 
 
 def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dict[str, Any], sizes: Sizes) -> None:
-    rows = _CSR_ROWS if "data" in held else _DENSE_ROWS if "rows" in held else {}
+    kinds = {"data": _CSR_ROWS, "rows": _DENSE_ROWS, "codes": _QUANTIZED_ROWS}
+    rows = next((rules for name, rules in kinds.items() if name in held), {})
     record({**_SUM, **rows}, dict.fromkeys(_LEVELS, _anything))(held, "sum", sizes)
     n_held, place = int(held["n_rows"]), run["place"]
     require(n_held <= run["n_rows"], "its sum must hold no more rows than were taken in")
@@ -181,6 +188,7 @@ def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dic
     places = held["places"]
     thinned = settings.n_passes not in (None, 1) and state.query == "rows"
     require(len(places) == (sizes.get("waiting", 0) if thinned else 0), "rows that are kept must have a number each")
+    require(thinned or "codes" not in held, "only the sample of a pass is quantized while it is collected")
     increasing = bool(np.all(np.diff(places) > 0)) and (not len(places) or int(places[-1]) < n_held)
     chosen = bool(below(places, int(held["threshold"])).all())
     require(increasing and chosen, "their numbers must be those selected")

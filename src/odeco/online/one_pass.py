@@ -27,10 +27,17 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.errors import RankError, StreamEndedError
 from odeco.io.rows import is_sparse, row_slice
-from odeco.online.block import QuantizedRows, RowBlock, block_share, most_block_rows, most_quantized_rows
+from odeco.online.block import (
+    QuantizedRows,
+    RowBlock,
+    RowLimit,
+    block_share,
+    most_block_rows,
+    most_quantized_rows,
+    row_chunks,
+)
 from odeco.online.entries import N_SEGMENTS, Doubling, check_n_rows, first_search
 from odeco.online.search import CLEAR, Found, count_components, mean_over, search_rows
-from odeco.online.thinning import RowLimit
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import no_components
 
@@ -128,7 +135,7 @@ class OnePassSolver(Doubling, State):
         if not self.in_passes:
             return None
         most = most_block_rows(self.dimension, 1, self.memory)
-        return RowLimit(most, block_share(self.memory))
+        return RowLimit(most, block_share(self.memory), self._most_quantized_rows)
 
     @property
     def n_rows_wanted(self) -> int:
@@ -203,12 +210,12 @@ class OnePassSolver(Doubling, State):
         if block is None:
             raise RuntimeError("A search needs rows.")
         if self.in_passes:
-            return self._begin(self._search(block, final=True))
+            return self._begin(self._search_sample(block))
         most = most_block_rows(self.dimension, block.row_bytes, self.memory)
         first = min(first_search(self.dimension, self.n_components), most)
         if block.n_rows < first:
             return replace(self, replaced_at=self.n_rows - block.n_rows + first)
-        more = self._most_quantized_rows(block)
+        more = 0 if is_sparse(block.rows) else self._most_quantized_rows
         full = block.n_rows >= more if block.quantized else 2 * block.n_rows > most
         try:
             found = self._search(block, final=full and block.n_rows >= more)
@@ -226,11 +233,25 @@ class OnePassSolver(Doubling, State):
             return replace(self, block=None, rank_evidence=evidence, replaced_at=self.n_rows + first)
         return self._begin(found)
 
-    def _most_quantized_rows(self, block: RowBlock) -> int:
-        """Return how many rows the block may have once they are quantized; 0 if that is not done."""
-        if self.n_components is None or self.order != 3 or is_sparse(block.rows):
-            return 0
-        return most_quantized_rows(self.dimension, self.memory)
+    def _search_sample(self, block: RowBlock) -> Found:
+        """Search the sample of a pass: if it is quantized, as many rows as a block that is not may have; then all."""
+        m = most_block_rows(self.dimension, 8 * self.dimension, self.memory)
+        if block.quantized and m < block.n_rows:
+            spaced = np.zeros(block.n_rows, dtype=np.bool_)
+            spaced[np.arange(m) * block.n_rows // m] = True
+            try:
+                found = self._search(RowBlock.of(np.concatenate([*row_chunks(block.rows[spaced])])))
+            except RankError:  # these rows have fewer components; all of them may have more
+                return self._search(block, final=True)
+            if found.complete:
+                return found
+        return self._search(block, final=True)
+
+    @property
+    def _most_quantized_rows(self) -> int:
+        """How many dense rows the block may have once they are quantized; 0 if that is not done."""
+        searchable = self.n_components is not None and self.order == 3
+        return most_quantized_rows(self.dimension, self.memory) if searchable else 0
 
     def _begin(self, found: Found) -> OnePassSolver:
         """Return the state that refines what was found."""

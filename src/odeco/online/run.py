@@ -18,7 +18,8 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence, no_signal_error
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.errors import BadRowError, RankError, StreamEndedError
-from odeco.io.rows import csr_view, is_sparse, row_slice, stored_numbers
+from odeco.io.rows import row_slice
+from odeco.online.block import KeptRows, largest_number, over_power_of_two
 from odeco.online.drift import DriftSolver
 from odeco.online.entries import N_SEGMENTS, EntriesSolver, MomentSolver, StreamSolver
 from odeco.online.fourth_moment import FourthComponents
@@ -337,8 +338,10 @@ class BatchMean:
         """Return the empty sum for the question of a solver."""
         if state.query == "value":
             raise RuntimeError("The question of a stream must be an image, a core, entries or rows.")
-        limit = state.row_limit if isinstance(state, OnePassSolver) else None
-        return RowSum(state.query, state.probes, state.order, limit)
+        if state.query == "rows":
+            limit = state.row_limit if isinstance(state, OnePassSolver) else None
+            return KeptRows(state.probes, state.order, limit)
+        return RowSum(state.query, state.probes, state.order)
 
     def prepare(self, rows: Any, notes: Any) -> tuple[Any, Any]:
         """Return rows as they are added up, and the notes after them."""
@@ -354,9 +357,9 @@ class BatchMean:
         With `keep`, the sum is kept, because the batch goes on.
         """
         if isinstance(run.state, FourthMomentSolver):  # it has a unit of its own
-            return run.total.rows() if run.total.question == "rows" else run.total.mean(), None
-        if run.total.question == "rows":
-            return self._rows(run)
+            return run.total.rows() if isinstance(run.total, KeptRows) else run.total.mean(), None
+        if isinstance(run.total, KeptRows):
+            return self._in_unit(run.total.rows(), run)
         mean: FloatArray = run.total.mean() if keep else run.total.finish()
         size = largest(mean)
         if 0 < size < SMALLEST_USABLE:
@@ -369,18 +372,14 @@ class BatchMean:
             exponent = unit_exponent(size, 2, mean.dtype)
         return times_power_of_two(mean, -(exponent or 0)), exponent
 
-    def _rows(self, run: Run) -> tuple[Any, Any]:
-        """Return the rows that were kept, in the unit whose p-th power is that of means."""
-        rows, exponent = run.total.rows(), run.notes
-        size = largest(stored_numbers(rows))
+    def _in_unit(self, rows: Any, run: Run) -> tuple[Any, Any]:
+        """Return rows that were kept in the unit whose p-th power is that of means."""
+        exponent, size = run.notes, largest_number(rows)
         if exponent is None and size > 0:
             single = np.dtype(np.float32)  # in which the span of a block is searched
             exponent = run.state.order * unit_exponent(size, 2 * run.state.order, single)
         shift = (exponent or 0) // run.state.order
-        if not shift:
-            return rows, exponent
-        scaled = times_power_of_two(stored_numbers(rows), -shift)
-        return csr_view(scaled, rows.indices, rows.indptr, rows.shape[1]) if is_sparse(rows) else scaled, exponent
+        return over_power_of_two(rows, shift) if shift else rows, exponent
 
     def notes_after(self, run: Run, release: Any, after: Solver) -> Any:  # noqa: ARG002 - the exponent is all
         """Return the notes for `after`, the solver that has got the reply."""

@@ -14,6 +14,7 @@ rows that did not find it prefer: on a small block these steps make it worse. Al
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +45,14 @@ _ONE_IN = 4
 #: Joint power steps in all dimensions.
 _N_STEPS = 6
 
+#: How often what a slice of many rows found is taken out of them, and steps of what was found with what was hidden.
+_N_DEFLATIONS, _N_JOINT_STEPS = 2, 2
+
 #: A component is clear if rows that did not find it give it a weight of this many standard errors of Gaussian rows.
 CLEAR = 3.0
+
+#: A component that is found again has at least this cosine with the one that is known.
+SAME = 0.7
 
 #: Rows of the kernel that are computed at a time.
 _KERNEL_ROWS = 2048
@@ -88,7 +95,8 @@ def search_rows(rows: Any, n_components: int, order: int, seed: int, *, final: b
     """Search rows, dense or CSR, for `n_components` components of their moment.
 
     Three of four rows are searched, and the others say whether joint power steps make it better, and which components
-    are clear. If all are, or if the search is `final`, all rows are searched in the way that was better.
+    are clear. If all are, or if the search is `final`, all rows are searched in the way that was better. No row is then
+    left to bear out what that finds, so components that were clear and are not found again take its place.
     """
     n_rows = int(rows.shape[0])
     last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
@@ -99,8 +107,10 @@ def search_rows(rows: Any, n_components: int, order: int, seed: int, *, final: b
     vectors = stepped if steps_help else in_span
     clear = clear_components(fresh, vectors, order)
     if final or clear.all():
-        vectors = _vectors_in_span(rows, n_components, order, seed)
-        vectors = power_steps(rows, vectors, order, _N_STEPS) if steps_help else vectors
+        again = _vectors_in_span(rows, n_components, order, seed)
+        again = power_steps(rows, again, order, _N_STEPS) if steps_help else again
+        lost = np.abs(vectors[:, clear].T @ again).max(axis=1) < SAME
+        vectors = power_steps(rows, vectors, order, _N_STEPS) if lost.any() else again
     return Found(Components(_weights(fresh, vectors, order)[0], vectors, order), clear)
 
 
@@ -201,8 +211,7 @@ def span_of_components(rows: Any, width: int, order: int, seed: int) -> FloatArr
     width = min(width, n_rows, d)
     with one_blas_thread():  # results must not depend on the number of threads
         if isinstance(rows, QuantizedRows):
-            iterated = _orthogonal_iteration(rows, _leading_of_slice(rows, width))
-            leading = [_leading(_second_moment(rows), width), iterated]
+            leading = [_leading(_second_moment(rows), width), _leading_of_many_rows(rows, width)]
         elif d <= n_rows:
             leading = [_leading(_second_moment(rows), width), _leading(_unfolding(rows, order), width)]
         else:
@@ -277,23 +286,44 @@ def _leading_of_few_rows(rows: Any, width: int, order: int, seed: int) -> list[F
 # Blocks with too many pairs of rows --------------------------------------------------------------------------------
 
 
-def _leading_of_slice(rows: Any, width: int) -> FloatArray:
+def _leading_of_many_rows(rows: Any, width: int) -> FloatArray:
+    """Return an orthonormal basis of `width` directions in which the moment is large.
+
+    The slice that finds most components has noise in proportion to the root of their number, and hides a few. So it is
+    taken again, of rows without what they have in the directions found: there, only those few are left.
+    """
+    basis: FloatArray = np.empty((rows.shape[1], 0))
+    for _ in range(_N_DEFLATIONS + 1):
+        hidden = _orthogonal_iteration(rows, _leading_of_slice(rows, width, basis), width, _N_STEPS, basis)
+        basis = _orthogonal_iteration(rows, np.hstack([basis, hidden]), width, _N_JOINT_STEPS)
+    return basis
+
+
+def _chunks_without(rows: Any, known: FloatArray | None) -> Iterator[NDArray[np.float32]]:
+    """Yield chunks of rows without what they have in the span of known directions."""
+    single = None if known is None else known.astype(np.float32)
+    for chunk in row_chunks(rows):
+        yield chunk if single is None or not single.size else chunk - (chunk @ single) @ single.T
+
+
+def _leading_of_slice(rows: Any, width: int, known: FloatArray) -> FloatArray:
     """Return the directions of the largest eigenvalues of T(I, I, a), where a = Σ T(eᵢ, eᵢ, I), in any sign.
 
     For orthogonal components a is Σ λⱼ vⱼ, and the slice Σ λⱼ² vⱼ vⱼᵀ. For few components their noise is that of the
     unfolding, at d² operations per row (Hopkins, Schramm, Shi and Steurer 2016, arXiv 1512.02337). A row is contracted
-    with the others only, and what the mean row adds to a, which is tr(E x xᵀ) times that row, is subtracted.
+    with the others only, and what the mean row adds to a, which is tr(E x xᵀ) times that row, is subtracted. Rows are
+    taken without what they have in known directions.
     """
     n_rows, d = rows.shape
     total, weighted, size = np.zeros(d), np.zeros(d), 0.0
-    for chunk in row_chunks(rows):
+    for chunk in _chunks_without(rows, known):
         squares = np.sum(chunk * chunk, axis=1)
         total += chunk.sum(axis=0)
         weighted += squares @ chunk
         size += float(squares.sum())
     trace = (weighted - size / n_rows * total).astype(np.float32)
     matrix = np.zeros((d, d))
-    for chunk in row_chunks(rows):
+    for chunk in _chunks_without(rows, known):
         squares = np.sum(chunk * chunk, axis=1)
         others = chunk @ trace - (squares - size / n_rows) * squares
         matrix += chunk.T @ (others[:, None] * chunk)
@@ -303,17 +333,20 @@ def _leading_of_slice(rows: Any, width: int) -> FloatArray:
     return directions
 
 
-def _orthogonal_iteration(rows: Any, basis: FloatArray) -> FloatArray:
+def _orthogonal_iteration(
+    rows: Any, basis: FloatArray, width: int, n_steps: int, known: FloatArray | None = None
+) -> FloatArray:
     """Return a basis after higher-order orthogonal iteration (De Lathauwer, De Moor and Vandewalle 2000).
 
     The basis of each step is the span of the leading left singular vectors of T(I, Q, Q), for the basis Q before it.
+    Rows are taken without what they have in known directions.
     """
-    first, second = np.triu_indices(basis.shape[1])
-    scale = np.where(first == second, 1.0, math.sqrt(2.0)).astype(np.float32)  # pairs i < j stand for j < i too
-    for _ in range(_N_STEPS):
+    for _ in range(n_steps):
+        first, second = np.triu_indices(basis.shape[1])
+        scale = np.where(first == second, 1.0, math.sqrt(2.0)).astype(np.float32)  # pairs i < j stand for j < i too
         images = np.zeros((basis.shape[0], first.size))
-        for chunk in row_chunks(rows):
+        for chunk in _chunks_without(rows, known):
             inside = chunk @ basis.astype(np.float32)
             images += chunk.T @ (inside[:, first] * inside[:, second] * scale)
-        basis = np.linalg.svd(images, full_matrices=False)[0][:, : basis.shape[1]]
+        basis = np.linalg.svd(images, full_matrices=False)[0][:, :width]
     return basis

@@ -37,7 +37,7 @@ from odeco.io.rows import (
 )
 from odeco.online.csr_image import fused_image
 from odeco.online.pair_sums import n_entries, n_pairs, sum_entries, sum_products, width_of
-from odeco.online.thinning import ALL_ROWS, NO_PLACES, RowLimit, below, lowered, selected
+from odeco.online.thinning import ALL_ROWS, NO_PLACES
 
 Question = Literal["image", "core", "entries", "pairs", "rows"]
 
@@ -70,8 +70,8 @@ _quiet = np.errstate(all="ignore")
 class Held(NamedTuple):
     """The state of a sum: the number of rows, the sums over complete chunks, and the buffer of rows.
 
-    Where rows are kept, they are the buffer. With a limit they are those that `threshold` selects; `places` has their
-    numbers (`odeco.online.thinning`).
+    Where rows are kept (`odeco.online.block.KeptRows`), they are the buffer. With a limit they are those that
+    `threshold` selects; `places` has their numbers (`odeco.online.thinning`).
     """
 
     n_rows: int
@@ -91,18 +91,15 @@ class RowSum:
 
     Parameters
     ----------
-    question : {"image", "core", "entries", "pairs", "rows"}
+    question : {"image", "core", "entries", "pairs"}
         ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
         ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k); at order 4,
         all moments up to the fourth in a frame. ``"pairs"``: products with the fourth moment in a frame
-        (`odeco.online.pair_sums`). ``"rows"``: the rows themselves, which are kept.
+        (`odeco.online.pair_sums`).
     block : array, d x L or d x m
-        The candidates, the basis, or the frame; d x 0 for entries of order 3 and for rows.
+        The candidates, the basis, or the frame; d x 0 for entries of order 3.
     order : int
         The order p of the moment.
-    limit : RowLimit, optional
-        For ``"rows"``: the most that is kept. Beyond it rows are dropped so that those that are kept are evenly spaced,
-        whatever the sizes of the pieces (`odeco.online.thinning`).
 
     Attributes
     ----------
@@ -123,9 +120,8 @@ class RowSum:
     (3, array([9., 9.]))
     """
 
-    def __init__(self, question: Question, block: FloatArray, order: int, limit: RowLimit | None = None) -> None:
+    def __init__(self, question: Question, block: FloatArray, order: int) -> None:
         self.question, self.block, self.order = question, np.ascontiguousarray(block), order
-        self.limit = limit
         self.held = Held(0, (), ())
         self.kept: Levels = ()
         self._spare: FloatArray | None = None  # an array of the sum's shape that may be written over
@@ -152,17 +148,7 @@ class RowSum:
         NaN and infinity in a row reach every number of its contribution, so the sum is checked, and the rows only if it
         is not finite: checking all rows would cost a fifth of the time.
         """
-        checked = as_rows(rows, self.block.shape[0])
-        before = self.held
-        if before.waiting:
-            check_same_kind(before.waiting[0], checked)
-        if self.question == "rows":
-            if not self._may_wait(checked):
-                raise bad_row_error(checked)
-            n_new = int(checked.shape[0])
-            kept = selected(before.n_rows, before.n_rows + n_new, before.threshold) - before.n_rows
-            self._keep(checked if len(kept) == n_new else checked[kept], n_new, before.threshold)
-            return
+        checked, before = self._checked(rows), self.held
         levels, waiting, n_done = before.levels, before.waiting, before.n_rows - before.n_waiting
         unit = rows_per_unit(checked.shape[1], sparse=is_sparse(checked))
         add = self._adding(before.levels)
@@ -178,43 +164,21 @@ class RowSum:
         n_rows = int(checked.shape[0])
         after = Held(before.n_rows + n_rows, levels, waiting)
         n_left = min(n_rows, after.n_waiting)
-        # Rows in complete chunks were checked by their sum.
-        if n_left and not self._may_wait(row_slice(checked, n_rows - n_left, n_rows)):
-            raise bad_row_error(checked)
+        if n_left:  # rows in complete chunks were checked by their sum
+            check_size(row_slice(checked, n_rows - n_left, n_rows), self.order, of=checked)
         self.held = after
         freed = (array for array in before.levels if array is not None and not _is_one_of(array, levels))
         self._spare = next(freed, self._spare)
 
-    def _keep(self, rows: Any, n_rows: int, threshold: int) -> None:
-        """Keep rows, which are those of the next `n_rows` rows that a threshold selects."""
-        before = self.held
-        if self.limit is None:
-            self.held = before._replace(n_rows=before.n_rows + n_rows, waiting=_grown(before.waiting, rows.copy()))
-            return
-        places = selected(before.n_rows, before.n_rows + n_rows, threshold)
-        held = before._replace(
-            n_rows=before.n_rows + n_rows,
-            waiting=_grown(before.waiting, rows.copy()) if rows.shape[0] else before.waiting,
-            places=np.concatenate([before.places, places]),
-        )
-        if threshold != before.threshold:
-            held = _thinned(held, min(threshold, before.threshold))
-        while not self.limit.allows(held.waiting):
-            held = _thinned(held, lowered(held.threshold))
-        self.held = held
-
-    def rows(self) -> Any:
-        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
-        self.held = self.held._replace(waiting=(join_rows([*self.held.waiting]),))
-        return self.held.waiting[0]
+    def _checked(self, rows: Any) -> Any:
+        """Return rows as an array; raise unless they are of the kind of those that wait."""
+        checked = as_rows(rows, self.block.shape[0])
+        if self.held.waiting:
+            check_same_kind(self.held.waiting[0], checked)
+        return checked
 
     def append(self, part: Part) -> None:
-        """Add the sum over the rows that follow, which a worker has added up; or the rows that it picked."""
-        if self.question == "rows":
-            if not self._may_wait(part.rows):
-                raise bad_row_error(part.rows)
-            self._keep(part.rows, part.n_rows, part.threshold)
-            return
+        """Add the sum over the rows that follow, which a worker has added up."""
         self.let_go_of_rows()
         before = self.held
         whole = appended(Part(before.n_rows, part.unit, before.levels), part, self._adding(before.levels))
@@ -242,8 +206,6 @@ class RowSum:
 
     def let_go_of_rows(self) -> None:
         """Add the buffer to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
-        if self.question == "rows":
-            raise RuntimeError("Rows that are kept cannot be added up.")
         rest, before = self._rest(), self.held
         if rest is not None:
             unit = rows_per_unit(self.block.shape[0], sparse=is_sparse(before.waiting[0]))
@@ -276,22 +238,11 @@ class RowSum:
         elif "data" in arrays:
             stored = (arrays["data"], arrays["indices"], arrays["indptr"])
             waiting = (as_rows(sparse.csr_array(stored, shape=tuple(arrays["shape"])), self.block.shape[0]),)
-        if waiting and not self._may_wait(waiting[0]):
-            raise bad_row_error(waiting[0])
+        if waiting:
+            check_size(waiting[0], self.order, of=waiting[0])
         n_levels = 1 + max((level for level in range(MOST_LEVELS) if f"level{level}" in arrays), default=-1)
         levels = tuple(arrays.get(f"level{level}") for level in range(n_levels))
         self.held = Held(int(arrays["n_rows"]), levels, waiting, int(arrays["threshold"]), arrays["places"])
-
-    def _may_wait(self, rows: Any) -> bool:
-        """Tell whether rows for the buffer are finite, and so small that the sum over their chunk will be finite.
-
-        A chunk has fewer than 2⁴⁰ rows, each of a norm of at most the largest entry times √d, of which powers up to p
-        are taken.
-        """
-        stored = stored_numbers(rows)
-        high, low = float(stored.max(initial=0.0)), float(stored.min(initial=0.0))
-        limit: float = (float(np.finfo(np.float64).max) / 2**40) ** (1 / self.order) / math.sqrt(rows.shape[1])
-        return -limit <= low and high <= limit  # so written that NaN fails it too
 
     def _rest(self) -> DataArray | None:
         """Return the sum over the buffer."""
@@ -328,7 +279,7 @@ class RowSum:
             return answer
         exponent = unit_exponent(largest(stored_numbers(chunk)), self.order, chunk.dtype)
         if exponent and self._homogeneous:
-            answer = self._product(_in_unit(chunk, exponent)).astype(np.float64)
+            answer = self._product(in_unit(chunk, exponent)).astype(np.float64)
             answer = times_power_of_two(answer, exponent * self.order)
             finite = all_finite(answer)
         if not finite:
@@ -355,11 +306,17 @@ class RowSum:
         return _image_by_rows(chunk, block, self.order)
 
 
-def _thinned(held: Held, threshold: int) -> Held:
-    """Return what is left of the rows that are kept when the threshold is lowered."""
-    left = below(held.places, threshold)
-    waiting = (join_rows([*held.waiting])[left],) if held.waiting else ()
-    return held._replace(waiting=waiting, threshold=threshold, places=held.places[left])
+def check_size(rows: Any, order: int, *, of: Any) -> None:
+    """Raise unless rows for the buffer are finite, and so small that the sum over their chunk will be finite.
+
+    A chunk has fewer than 2⁴⁰ rows, each of a norm of at most the largest entry times √d, of which powers up to p are
+    taken. The error names the row among those `of` which they are the last.
+    """
+    stored = stored_numbers(rows)
+    high, low = float(stored.max(initial=0.0)), float(stored.min(initial=0.0))
+    limit: float = (float(np.finfo(np.float64).max) / 2**40) ** (1 / order) / math.sqrt(rows.shape[1])
+    if not (-limit <= low and high <= limit):  # so written that NaN fails it too
+        raise bad_row_error(of)
 
 
 # Products of one chunk ------------------------------------------------------------------------------------------------
@@ -379,7 +336,7 @@ def _has_vanished(answer: DataArray, threshold: float) -> bool:
     return largest(sample) < threshold and largest(numbers) < threshold
 
 
-def _in_unit(chunk: Any, exponent: int) -> Any:
+def in_unit(chunk: Any, exponent: int) -> Any:
     """Return rows over 2^exponent."""
     scaled = times_power_of_two(stored_numbers(chunk), -exponent)
     return csr_view(scaled, chunk.indices, chunk.indptr, chunk.shape[1]) if is_sparse(chunk) else scaled
@@ -542,7 +499,7 @@ def cut_chunks(waiting: Waiting, rows: Any, n_before: int) -> Iterator[tuple[Any
     while start < n_rows:
         stop = start + _n_missing(waiting, rows, start, n_before)
         if stop > n_rows:
-            waiting = _grown(waiting, row_slice(rows, start, n_rows).copy())
+            waiting = grown(waiting, row_slice(rows, start, n_rows).copy())
             break
         chunk = join_rows([*waiting, row_slice(rows, start, stop)])
         waiting, start, n_before = (), stop, n_before + int(chunk.shape[0])
@@ -562,7 +519,7 @@ def _n_missing(waiting: Waiting, rows: Any, start: int, n_before: int) -> int:
     return min(int(np.searchsorted(ends, rows.indptr[start] + missing_size)) + 1, by_rows)
 
 
-def _grown(waiting: Waiting, piece: Any) -> Waiting:
+def grown(waiting: Waiting, piece: Any, join: Callable[[list[Any]], Any] = join_rows) -> Waiting:
     """Return the buffer with one more piece.
 
     A piece is joined with the one before it once it is half as long. So rows that arrive one by one are copied a few
@@ -570,7 +527,7 @@ def _grown(waiting: Waiting, piece: Any) -> Waiting:
     """
     pieces = [*waiting, piece]
     while len(pieces) > 1 and 2 * pieces[-1].shape[0] >= pieces[-2].shape[0]:
-        pieces[-2:] = [join_rows(pieces[-2:])]
+        pieces[-2:] = [join(pieces[-2:])]
     return tuple(pieces)
 
 
@@ -599,7 +556,7 @@ class Part(NamedTuple):
         The sums.
     checksum : int
         The sum of the bits of all numbers in the rows, modulo 2⁶⁴; 0 if it is not used.
-    rows : array, CSR array or None
+    rows : array, CSR array, QuantizedRows or None
         Where rows are kept: those that `threshold` selects, counted from the first of the sum; then there are no sums.
     threshold : int
         See `rows`.
@@ -656,9 +613,6 @@ def appended(whole: Part, part: Part, add: Add) -> Part:
     height = node_rows(part.n_rows, part.unit)
     n_rows, levels = whole.n_rows + part.n_rows, whole.levels
     checksum = (whole.checksum + part.checksum) % 2**64
-    if part.rows is not None:
-        rows = part.rows if whole.rows is None else join_rows([whole.rows, part.rows])
-        return Part(n_rows, part.unit, (), checksum, rows, part.threshold)
     held = [(level, array) for level, array in enumerate(part.levels) if array is not None]
     if whole.n_rows % height == 0 and part.n_rows < height:  # below all that the sum holds
         after = [*levels, *[None] * (len(part.levels) - len(levels))]
