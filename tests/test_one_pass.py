@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 import odeco
 from odeco.online import RowSum, csr_image
@@ -66,25 +67,52 @@ def test_one_pass_is_at_most_15_percent_worse_than_the_rows_allow(kind, method):
         assert worst_angle(online.result().vectors, vectors) < 1.15 * limit(rows, vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("csr", [False, True])
-def test_all_ways_of_reading_once_are_one_run(csr, tmp_path):
+@pytest.mark.parametrize(
+    "settings", [{"method": "core"}, {"method": "entries"}, {"method": "core", "order": 4}, {"order": 4}], ids=str
+)
+def test_all_ways_of_reading_once_are_one_run(settings, csr, tmp_path):
+    distributed, da = pytest.importorskip("distributed"), pytest.importorskip("dask.array")
     rows, _ = sources(4000, d=20, k=3, noise=0.3)
     rows = np.where(np.abs(rows) > 0.2, rows, 0.0)
     data = sparse.csr_array(rows) if csr else rows
     path = tmp_path / ("rows.npz" if csr else "rows.npy")
     sparse.save_npz(path, data) if csr else np.save(path, data)
-    pushed = odeco.OnlineDecomposer(3, method="core", rng=0)
+    settings = {**settings, "rng": 0}
+    pushed, checkpoint = odeco.OnlineDecomposer(3, **settings), tmp_path / "run.ckpt"
     for start in range(0, 4000, 321):
         pushed.partial_fit(data[start : start + 321])
+        pushed.save(checkpoint)
+        pushed = odeco.OnlineDecomposer.load(checkpoint)
+    blocks = da.from_array(rows, chunks=(777, 20))
+    blocks = blocks.map_blocks(sparse.csr_array) if csr else blocks
+    with distributed.Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        on_cluster = odeco.decompose_stream(blocks, 3, n_passes=1, client=client, **settings)
     ways = {
-        "an iterator": odeco.decompose_stream(iter([data[:17], data[17:]]), 3, method="core", rng=0),
-        "an array": odeco.decompose_stream(data, 3, method="core", n_passes=1, rng=0),
-        "a file": odeco.decompose_stream(path, 3, method="core", n_passes=1, rng=0),
+        "an iterator": odeco.decompose_stream(iter([data[:17], data[17:]]), 3, **settings),
+        "an array": odeco.decompose_stream(data, 3, n_passes=1, **settings),
+        "a file": odeco.decompose_stream(path, 3, n_passes=1, **settings),
+        "a cluster": on_cluster,
         "pushes": pushed.result(),
     }
     for name, found in ways.items():
         for field in ("weights", "vectors", "weight_errors", "angle_errors"):
             np.testing.assert_array_equal(getattr(found, field), getattr(ways["pushes"], field), err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["dense", "CSR", "quantized"])
+def test_the_number_of_threads_changes_no_bit(kind):
+    rows, _ = sources(12_000, d=60, k=3, whitened=kind == "quantized")
+    data = sparse.csr_array(rows) if kind == "CSR" else rows
+    settings = {"method": "core", "memory": 4 if kind == "quantized" else 256, "rng": 0}
+    for n_passes in (1, 3):
+        with threadpool_limits(limits=1):
+            expected = odeco.decompose_stream(data, 3, n_passes=n_passes, **settings)
+        with threadpool_limits(limits=3):
+            found = odeco.decompose_stream(data, 3, n_passes=n_passes, **settings)
+        for field in ("weights", "vectors", "weight_errors", "angle_errors"):
+            assert np.array_equal(getattr(found, field), getattr(expected, field))
 
 
 def test_there_is_a_result_at_any_time_and_it_says_what_is_determined():
