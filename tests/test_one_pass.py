@@ -284,6 +284,18 @@ def drifting(n, vectors, seed):
     return draws @ vectors.T + 0.3 * rng.standard_normal((n, vectors.shape[0]))
 
 
+@pytest.mark.parametrize("seed", [10, 12, 21, 22])
+def test_fewer_correlated_components_than_are_asked_for_are_found(seed):
+    # with a third one, two would share what belongs to one
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((12, 3)))[0] @ np.linalg.cholesky(0.3 + 0.7 * np.eye(3)).T
+    online = odeco.OnlineDecomposer(3, forgetting=0.8, batch_size=500, rng=seed)
+    for present in (2, 3, 1):
+        early = online.partial_fit(drifting(10_000, basis[:, :present], seed)).result()
+        assert len(early.weights) == early.clear.sum() == present
+        assert worst_angle(early.vectors, basis[:, :present]) < 0.2
+
+
 @pytest.mark.parametrize("csr", [False, True])
 def test_a_component_that_appears_is_found_and_one_that_vanishes_is_dropped(csr):
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((12, 4)))[0]

@@ -100,6 +100,11 @@ class DriftSolver(OnePassSolver):
         return after if after.tracking is None else after.tracking
 
     @property
+    def _fewest_components(self) -> int:
+        """1: components come and go, so fewer may be there than are asked for."""
+        return 1
+
+    @property
     def _window(self) -> int:
         """The number of rows that are kept: those that the faded mean stands for, within memory."""
         row_bytes = 8.0 * self.dimension if self.block is None else self.block.row_bytes

@@ -202,7 +202,13 @@ class OnePassSolver(Doubling, State):
                 f"A search for {self.n_components} components needs at least {2 * self.n_components} rows. Got "
                 f"{block.n_rows}. Pass more rows."
             )
-        return search_rows(block.rows, self.n_components, self.order, self.seed, final=final)
+        k, fewest = self.n_components, self._fewest_components
+        return search_rows(block.rows, k, self.order, self.seed, fewest=fewest, final=final)
+
+    @property
+    def _fewest_components(self) -> int | None:
+        """The fewest components that a search may return; None for all of them."""
+        return None
 
     def _searched(self) -> OnePassSolver:
         """Search the block if it has rows enough; begin to refine, or keep more rows."""

@@ -91,33 +91,52 @@ class Found:
         return bool(self.clear.all())
 
 
-def search_rows(rows: Any, n_components: int, order: int, seed: int, *, final: bool = False) -> Found:
-    """Search rows, dense or CSR, for `n_components` components of their moment.
+def search_rows(
+    rows: Any, n_components: int, order: int, seed: int, *, fewest: int | None = None, final: bool = False
+) -> Found:
+    """Search rows, dense or CSR, for `n_components` components of their moment, or for as many of them as are clear.
 
     Three of four rows are searched, and the others say whether joint power steps make it better, and which components
-    are clear. If all are, or if the search is `final`, all rows are searched in the way that was better. No row is then
-    left to bear out what that finds, so components that were clear and are not found again take its place.
+    are clear. If not all are, fewer are tried, down to `fewest` (by default none): with one too many, two share what
+    belongs to one, and neither is clear. If all are, or if the search is `final`, all rows are searched in the way that
+    was better. No row is then left to bear out what that finds, so components that were clear and are not found again
+    take its place.
     """
     n_rows = int(rows.shape[0])
     last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
     fresh, searched = rows[last] if n_rows >= _ONE_IN else rows, rows[~last]
-    in_span = _vectors_in_span(searched, n_components, order, seed)
-    stepped = power_steps(searched, in_span, order, _N_STEPS)
-    steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
-    vectors = stepped if steps_help else in_span
-    clear = clear_components(fresh, vectors, order)
+    span = _core_in_span(searched, n_components, order, seed)
+    best: tuple[FloatArray, NDArray[np.bool_], bool] | None = None
+    for n in range(n_components, (n_components if fewest is None else fewest) - 1, -1):
+        in_span = _vectors_in_span(span, n, seed)
+        stepped = power_steps(searched, in_span, order, _N_STEPS)
+        steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
+        vectors = stepped if steps_help else in_span
+        clear = clear_components(fresh, vectors, order)
+        if best is None or clear.sum() > best[1].sum():
+            best = vectors, clear, steps_help
+        if clear.all():
+            break
+    if best is None:
+        raise RuntimeError("There must be a number of components to search for.")
+    vectors, clear, steps_help = best
     if final or clear.all():
-        again = _vectors_in_span(rows, n_components, order, seed)
+        again = _vectors_in_span(_core_in_span(rows, n_components, order, seed), len(clear), seed)
         again = power_steps(rows, again, order, _N_STEPS) if steps_help else again
         lost = np.abs(vectors[:, clear].T @ again).max(axis=1) < SAME
         vectors = power_steps(rows, vectors, order, _N_STEPS) if lost.any() else again
     return Found(Components(_weights(fresh, vectors, order)[0], vectors, order), clear)
 
 
-def _vectors_in_span(rows: Any, n_components: int, order: int, seed: int) -> FloatArray:
-    """Return components of the core in the span of the second moment and the unfolding."""
+def _core_in_span(rows: Any, n_components: int, order: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return a basis of the span of the second moment and the unfolding, and the core of the moment in it."""
     basis = span_of_components(rows, n_components + _SPARE_DIRECTIONS, order, seed)
-    core = mean_over(rows, "core", basis, order)
+    return basis, mean_over(rows, "core", basis, order)
+
+
+def _vectors_in_span(span: tuple[FloatArray, FloatArray], n_components: int, seed: int) -> FloatArray:
+    """Return components of the core in a span."""
+    basis, core = span
     inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed)
     if inside is None:
         inside = decompose_core(core, n_components, np.random.default_rng(seed))
