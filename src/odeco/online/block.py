@@ -2,8 +2,7 @@
 
 Rows are kept as they are while a quarter of the memory allowed holds them. If they do not show all components, the rows
 are noise for the most part, and rounding them to 1/32,767 of the largest number of each row changes nothing that can be
-learnt from them: quantized rows take a quarter of the memory, and are expanded a chunk at a time. `KeptRows` collects
-rows: the first ones of a stream, or a sample that is evenly spaced over a pass (`odeco.online.thinning`).
+learnt from them: quantized rows take a quarter of the memory, and are expanded a chunk at a time.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from odeco._util.schema import require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice, stored_numbers
-from odeco.online.sums import Held, Part, RowSum, check_size, grown, in_unit
-from odeco.online.thinning import below, lowered, selected
+from odeco.online.products import in_unit
 
 #: The largest number of rows that are kept as they are: beyond it the unfolding, of m² d operations, takes too long.
 _MOST_ROWS = 2**15
@@ -151,18 +149,20 @@ class RowBlock(State):
     """
 
     dimension: int = array_field(kind="i", low=1)
-    dense: FloatArray | None = array_field("block_rows", "d", kind="rows", default=None)
-    data: FloatArray | None = array_field("block_stored", kind="rows", default=None)
-    indices: IndexArray | None = array_field("block_stored", kind="i", low=0, default=None)
+    dense: FloatArray | None = array_field(None, "d", kind="rows", default=None)
+    data: FloatArray | None = array_field(None, kind="rows", default=None)
+    indices: IndexArray | None = array_field(None, kind="i", low=0, default=None)
     indptr: IndexArray | None = array_field(None, kind="i", low=0, default=None)
-    codes: NDArray[np.int16] | None = array_field("block_rows", "d", kind="i", default=None)
-    scales: FloatArray | None = array_field("block_rows", kind="rows", low=0, high=1e300, default=None)
+    codes: NDArray[np.int16] | None = array_field(None, "d", kind="i", default=None)
+    scales: FloatArray | None = array_field(None, kind="rows", low=0, high=1e300, default=None)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
         kinds = ((self.dense,), (self.data, self.indices, self.indptr), (self.codes, self.scales))
         given = [[part is not None for part in kind] for kind in kinds]
         require(sum(map(any, given)) == sum(map(all, given)) == 1, "rows must be dense, CSR or quantized")
+        if self.codes is not None and self.scales is not None:
+            require(len(self.codes) == len(self.scales), "quantized rows must have one scale each")
         rows = self.rows
         require(rows.shape[1] == self.dimension, "rows must be as wide as all")
         if not isinstance(rows, QuantizedRows):
@@ -249,84 +249,3 @@ class RowLimit(NamedTuple):
         if n_rows <= 1 or blocks[0].quantized:
             return n_rows <= max(1, self.n_quantized)
         return n_rows <= self.n_rows and sum(block.n_bytes for block in blocks) <= self.n_bytes
-
-
-class KeptRows(RowSum):
-    """Rows that are kept, in place of a sum; they may arrive in pieces of any size.
-
-    Parameters
-    ----------
-    block : array, d x 0
-        States their width.
-    order : int
-        The order of the moment.
-    limit : RowLimit, optional
-        The most that is kept. Beyond it dense rows are quantized, and then rows are dropped so that those that are kept
-        are evenly spaced, whatever the sizes of the pieces.
-    """
-
-    def __init__(self, block: FloatArray, order: int, limit: RowLimit | None = None) -> None:
-        super().__init__("rows", block, order)
-        self.limit = limit
-
-    def update(self, rows: Any) -> None:
-        """Keep rows, a dense or CSR array. If one of them is not finite, none is kept."""
-        checked, before = self._checked(rows), self.held
-        check_size(checked, self.order, of=checked)
-        n_new = int(checked.shape[0])
-        chosen = selected(before.n_rows, before.n_rows + n_new, before.threshold) - before.n_rows
-        self._keep(checked if len(chosen) == n_new else checked[chosen], n_new, before.threshold)
-
-    def append(self, part: Part) -> None:
-        """Keep the rows that a worker picked from those that follow."""
-        self._keep(part.rows, part.n_rows, part.threshold)
-
-    def _keep(self, rows: Any, n_rows: int, threshold: int) -> None:
-        """Keep rows, which are those of the next `n_rows` rows that a threshold selects."""
-        before, limit = self.held, self.limit
-        first, n_seen = before.n_rows, before.n_rows + n_rows
-        if limit is None:
-            self.held = before._replace(n_rows=n_seen, waiting=grown(before.waiting, rows.copy()))
-            return
-        waiting = before.waiting
-        if limit.quantizes(n_seen, rows):
-            rows = QuantizedRows.of(rows)
-            waiting = tuple(map(QuantizedRows.of, waiting))
-        if rows.shape[0]:
-            waiting = grown(waiting, rows if isinstance(rows, QuantizedRows) else rows.copy(), join_kept)
-        places = np.concatenate([before.places, selected(first, n_seen, threshold)])
-        held = before._replace(n_rows=n_seen, waiting=waiting, places=places)
-        if threshold != before.threshold:
-            held = _thinned(held, min(threshold, before.threshold))
-        while not limit.allows(held.waiting):
-            held = _thinned(held, lowered(held.threshold))
-        self.held = held
-
-    def rows(self) -> Any:
-        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
-        self.held = self.held._replace(waiting=(join_kept([*self.held.waiting]),))
-        return self.held.waiting[0]
-
-    def to_arrays(self) -> dict[str, Any]:
-        """Return the state as named arrays."""
-        if not (self.held.waiting and isinstance(self.held.waiting[0], QuantizedRows)):
-            return super().to_arrays()
-        rows, (n_rows, _, _, threshold, places) = self.rows(), self.held
-        numbers = {"n_rows": np.array(n_rows), "threshold": np.array(threshold), "places": places}
-        return {**numbers, "codes": rows.codes, "scales": rows.scales}
-
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """Restore the state that `to_arrays` wrote."""
-        super().restore(arrays)
-        if "codes" in arrays:
-            self.held = self.held._replace(waiting=(QuantizedRows(arrays["codes"], arrays["scales"]),))
-
-
-def _thinned(held: Held, threshold: int) -> Held:
-    """Return what is left of the rows that are kept when the threshold is lowered."""
-    left, waiting = below(held.places, threshold), held.waiting
-    if waiting:
-        rows = join_kept([*waiting])
-        quantized = isinstance(rows, QuantizedRows)
-        waiting = (QuantizedRows(rows.codes[left], rows.scales[left]) if quantized else rows[left],)
-    return held._replace(waiting=waiting, threshold=threshold, places=held.places[left])
