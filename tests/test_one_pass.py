@@ -228,9 +228,20 @@ def test_the_unit_of_whitened_rows_does_not_matter(memory):
             assert np.array_equal(scaled.vectors, expected.vectors)
 
 
-def test_noise_is_not_taken_for_components_when_the_quantized_block_is_full():
-    rows = np.random.default_rng(0).standard_normal((10_000, 60))
-    assert not odeco.decompose_stream(iter([rows]), 3, method="core", memory=4, rng=0).clear.all()
+@pytest.mark.parametrize(("d", "n"), [(60, 10_000), (60, 60_000), (200, 10_000)])
+def test_noise_is_not_taken_for_components_however_well_it_fits_the_rows_that_found_it(d, n):
+    rows = np.random.default_rng(0).standard_normal((n, d))
+    settings = {"method": "core", "memory": d / 15, "rng": 0}
+    assert not odeco.decompose_stream(iter([rows]), 3, **settings).clear.any()
+    assert not odeco.decompose_stream(rows, 3, **settings).clear.any()
+
+
+def test_components_are_clear_beside_one_that_fits_noise():
+    rows, vectors = sources(20_000, d=40, k=2)
+    for data in (iter([rows]), rows):
+        found = odeco.decompose_stream(data, 3, method="core", rng=0)
+        assert found.clear.sum() == 2
+        assert worst_angle(found.vectors[:, found.clear], vectors) < 0.2
 
 
 def test_quantized_rows_err_by_half_a_code_at_most_at_any_scale():

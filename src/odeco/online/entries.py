@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
+from numpy.typing import NDArray
 
 from odeco._util.arguments import check_n_components
 from odeco._util.schema import require, usable_array
@@ -86,6 +87,11 @@ class StreamSolver:
     @abstractmethod
     def so_far(self, reply: Any, n_rows: int) -> Any:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
+
+    @property
+    def confirmed(self) -> NDArray[np.bool_] | None:
+        """None: no rows are held out."""
+        return None
 
     @property
     def is_ready(self) -> bool:

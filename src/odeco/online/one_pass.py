@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, check_n_components
 from odeco._util.schema import require
@@ -71,8 +72,6 @@ class OnePassSolver(Doubling, State):
         The first rows.
     tracking : Tracker or None
         The components and the mean of their images over later rows, once they are found.
-    confirmed : bool
-        Whether rows that did not find them confirm all components; otherwise the search may have fitted noise.
     rank_evidence : RankEvidence or None
         The evidence for the number of components, if that was not given.
     """
@@ -87,7 +86,6 @@ class OnePassSolver(Doubling, State):
     replaced_at: int = array_field(kind="i", low=0, default=0)
     block: RowBlock | None = part_field(RowBlock, default=None)
     tracking: Tracker | None = part_field(Tracker, default=None)
-    confirmed: bool = array_field(kind="b", default=True)
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
 
     def check(self) -> None:
@@ -162,7 +160,7 @@ class OnePassSolver(Doubling, State):
         if after.n_rows < 2 * after.replaced_at:
             return after
         moved = after.tracking.moved_to(after._settled().components.vectors)
-        return replace(after, tracking=moved, replaced_at=after.n_rows)
+        return replace(after, tracking=replace(moved, confirmed=after.confirmed), replaced_at=after.n_rows)
 
     def so_far(self, reply: Any, n_rows: int) -> Tracker | OnePassSolver:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
@@ -174,18 +172,14 @@ class OnePassSolver(Doubling, State):
             after = after._begin(found)
         if after.tracking is None or after.block is None:
             return after
-        settled = after._settled()
-        # Components that fit the noise of the block have up to some four standard errors there. Among twice as many
-        # rows these are fewer than three; before, nothing is said of errors unless other rows confirm the components.
-        known = after.confirmed or after.n_rows >= 2 * after.block.n_rows or after._later_rows_confirm()
-        return settled if known else replace(settled, n_deviations=0.0)
+        return replace(after._settled(), confirmed=after.confirmed)
 
-    def _later_rows_confirm(self) -> bool:
-        """Tell whether the weights of all components are clear in the rows after the block, each at earlier vectors."""
-        errors = None if self.tracking is None else self.tracking.standard_errors()
-        if self.tracking is None or errors is None:
-            return False
-        return bool(np.all(np.abs(self.tracking.values) > CLEAR * errors[0]))
+    @property
+    def confirmed(self) -> NDArray[np.bool_] | None:
+        """Which components rows that did not find them confirm: those held out from the search, or later ones."""
+        if self.tracking is None or self.tracking.confirmed is None:
+            return None
+        return self.tracking.confirmed | self.tracking.confirmed_by_last_rows(CLEAR)
 
     def _with(self, reply: Any, n_rows: int) -> OnePassSolver:
         """Return the state with a reply taken in."""
@@ -264,9 +258,9 @@ class OnePassSolver(Doubling, State):
         evidence = found.rank_evidence
         if not found.components.n_components:
             return replace(self, rank_evidence=evidence)
-        tracking = replace(Tracker.start(found.components, per_pass=True), rank_evidence=evidence)
-        confirmed, n_rows = found.complete, self.n_rows
-        return replace(self, tracking=tracking, confirmed=confirmed, rank_evidence=evidence, replaced_at=n_rows)
+        tracking = Tracker.start(found.components, per_pass=True)
+        tracking = replace(tracking, rank_evidence=evidence, confirmed=found.clear)
+        return replace(self, tracking=tracking, rank_evidence=evidence, replaced_at=self.n_rows)
 
     def _settled(self) -> Tracker:
         """Return the components with the block's own rows added, twice: at the current vectors, and at the result."""

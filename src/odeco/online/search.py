@@ -76,7 +76,7 @@ class Found:
     components : Components
         The components.
     clear : array of k booleans
-        Which of those found in three of four rows stand clear of the noise in the others, in the same order if all do.
+        Which of them three of four rows found, and stand clear of the noise in the others.
     rank_evidence : RankEvidence or None
         The evidence for their number, if that was not given.
     """
@@ -123,8 +123,11 @@ def search_rows(
     if final or clear.all():
         again = _vectors_in_span(_core_in_span(rows, n_components, order, seed), len(clear), seed)
         again = power_steps(rows, again, order, _N_STEPS) if steps_help else again
-        lost = np.abs(vectors[:, clear].T @ again).max(axis=1) < SAME
-        vectors = power_steps(rows, vectors, order, _N_STEPS) if lost.any() else again
+        cosines = np.abs(vectors[:, clear].T @ again)
+        if np.any(cosines.max(axis=1) < SAME):
+            vectors = power_steps(rows, vectors, order, _N_STEPS)
+        else:
+            vectors, clear = again, cosines.max(axis=0, initial=0.0) >= SAME
     return Found(Components(_weights(fresh, vectors, order)[0], vectors, order), clear)
 
 
