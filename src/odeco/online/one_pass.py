@@ -234,18 +234,19 @@ class OnePassSolver(Doubling, State):
         return self._begin(found)
 
     def _search_sample(self, block: RowBlock) -> Found:
-        """Search the sample of a pass: if it is quantized, as many rows as a block that is not may have; then all."""
+        """Search the sample of a pass.
+
+        If it is quantized and not all components are clear, as many rows are searched as a block that is not may have:
+        their unfolding shows components that a slice does not.
+        """
+        found = self._search(block, final=True)
         m = most_block_rows(self.dimension, 8 * self.dimension, self.memory)
-        if block.quantized and m < block.n_rows:
-            spaced = np.zeros(block.n_rows, dtype=np.bool_)
-            spaced[np.arange(m) * block.n_rows // m] = True
-            try:
-                found = self._search(RowBlock.of(np.concatenate([*row_chunks(block.rows[spaced])])))
-            except RankError:  # these rows have fewer components; all of them may have more
-                return self._search(block, final=True)
-            if found.complete:
-                return found
-        return self._search(block, final=True)
+        if found.complete or not block.quantized or m >= block.n_rows:
+            return found
+        spaced = np.zeros(block.n_rows, dtype=np.bool_)
+        spaced[np.arange(m) * block.n_rows // m] = True
+        unfolded = self._search(RowBlock.of(np.concatenate([*row_chunks(block.rows[spaced])])))
+        return unfolded if unfolded.complete else found
 
     @property
     def _most_quantized_rows(self) -> int:
