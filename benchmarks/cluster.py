@@ -165,6 +165,7 @@ def wide(d: int = 1_000_000, n_candidates: int = 64, n_rows: int = 2**15, stored
     rows = sparse.csr_array((np.ones(n_rows * stored, np.float32), indices, pointers), shape=(n_rows, d))
     block = generator.standard_normal((d, n_candidates))
     with one_thread():
+        RowSum("image", block, 3).update(rows)  # compiles the loop, if there is a compiler
         total, cpu = RowSum("image", block, 3), time.thread_time()
         total.update(rows)
         seconds = time.thread_time() - cpu

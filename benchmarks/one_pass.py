@@ -232,21 +232,24 @@ import pathlib, sys, numpy as np, odeco
 def peak():
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-d, n, method, dtype = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-def rows():  # of noise, the same rows again and again where that saves time
+def rows(d, n, dtype):  # of noise, the same rows again and again where that saves time
     rng = np.random.default_rng(0)
     block = rng.standard_normal((50, d), dtype=dtype)
     for _ in range(n // 50):
         yield block if dtype == "float32" else rng.standard_normal((50, d))
+def learn(d, n, method, dtype):
+    power = dict(batch_size=n // 8, n_restarts=10, n_iterations=2) if method == "power" else {}
+    odeco.decompose_stream(rows(d, n, dtype), 4, method=method, rng=0, **power)
+d, n, method, dtype = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+learn(10, 4000, method, dtype)  # loads all libraries
 before = peak()
-power = dict(batch_size=n // 8, n_restarts=10, n_iterations=2) if method == "power" else {}
-odeco.decompose_stream(rows(), 4, method=method, rng=0, **power)
+learn(d, n, method, dtype)
 print(peak() - before)
 """
 
 
 def memory() -> None:
-    """Print the memory beyond that of the interpreter for few and for many rows."""
+    """Print the memory beyond that of the interpreter and all libraries for few and for many rows."""
     print("d        rows     method    type       MB")
     cases = (("power", 100_000, "float32", (2000, 8000)), ("core", 1000, "float32", (20_000, 80_000)))
     for method, d, dtype, counts in (*cases, ("core", 1000, "float64", (36_000,)), ("core", 500, "float64", (72_000,))):

@@ -98,7 +98,14 @@ def test_every_input_gives_the_bits_of_one_machine(client, folder, plain):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"method": "power", "batch_size": 6_000, "n_iterations": 2, "n_restarts": 4}, {"method": "entries"}, {"order": 4}],
+    [
+        {"method": "power", "batch_size": 6_000, "n_iterations": 2, "n_restarts": 4},
+        {"method": "entries"},
+        {"method": "entries", "n_passes": 1},
+        {"method": "core", "n_passes": 1},
+        {"method": "core", "memory": 1},  # of a sample of quantized rows
+        {"order": 4},
+    ],
     ids=str,
 )
 def test_every_method_gives_the_bits_of_one_machine(client, folder, settings):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 import odeco
 from odeco.online import RowSum, products
-from odeco.online.block import QuantizedRows, row_chunks
+from odeco.online.block import QuantizedRows, RowLimit, row_chunks
 from odeco.online.search import span_of_components
+from odeco.online.sums import KeptRows
+from odeco.online.thinning import first_threshold, selected
+from odeco.online.tree import Part
 from odeco.power.tracking import dual_vectors
 
 
@@ -64,25 +68,52 @@ def test_one_pass_is_at_most_15_percent_worse_than_the_rows_allow(kind, method):
         assert worst_angle(online.result().vectors, vectors) < 1.15 * limit(rows, vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("csr", [False, True])
-def test_all_ways_of_reading_once_are_one_run(csr, tmp_path):
+@pytest.mark.parametrize(
+    "settings", [{"method": "core"}, {"method": "entries"}, {"method": "core", "order": 4}, {"order": 4}], ids=str
+)
+def test_all_ways_of_reading_once_are_one_run(settings, csr, tmp_path):
+    distributed, da = pytest.importorskip("distributed"), pytest.importorskip("dask.array")
     rows, _ = sources(4000, d=20, k=3, noise=0.3)
     rows = np.where(np.abs(rows) > 0.2, rows, 0.0)
     data = sparse.csr_array(rows) if csr else rows
     path = tmp_path / ("rows.npz" if csr else "rows.npy")
     sparse.save_npz(path, data) if csr else np.save(path, data)
-    pushed = odeco.OnlineDecomposer(3, method="core", rng=0)
+    settings = {**settings, "rng": 0}
+    pushed, checkpoint = odeco.OnlineDecomposer(3, **settings), tmp_path / "run.ckpt"
     for start in range(0, 4000, 321):
         pushed.partial_fit(data[start : start + 321])
+        pushed.save(checkpoint)
+        pushed = odeco.OnlineDecomposer.load(checkpoint)
+    blocks = da.from_array(rows, chunks=(777, 20))
+    blocks = blocks.map_blocks(sparse.csr_array) if csr else blocks
+    with distributed.Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        on_cluster = odeco.decompose_stream(blocks, 3, n_passes=1, client=client, **settings)
     ways = {
-        "an iterator": odeco.decompose_stream(iter([data[:17], data[17:]]), 3, method="core", rng=0),
-        "an array": odeco.decompose_stream(data, 3, method="core", n_passes=1, rng=0),
-        "a file": odeco.decompose_stream(path, 3, method="core", n_passes=1, rng=0),
+        "an iterator": odeco.decompose_stream(iter([data[:17], data[17:]]), 3, **settings),
+        "an array": odeco.decompose_stream(data, 3, n_passes=1, **settings),
+        "a file": odeco.decompose_stream(path, 3, n_passes=1, **settings),
+        "a cluster": on_cluster,
         "pushes": pushed.result(),
     }
     for name, found in ways.items():
         for field in ("weights", "vectors", "weight_errors", "angle_errors"):
             np.testing.assert_array_equal(getattr(found, field), getattr(ways["pushes"], field), err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["dense", "CSR", "quantized"])
+def test_the_number_of_threads_changes_no_bit(kind):
+    rows, _ = sources(12_000, d=60, k=3, whitened=kind == "quantized")
+    data = sparse.csr_array(rows) if kind == "CSR" else rows
+    settings = {"method": "core", "memory": 4 if kind == "quantized" else 256, "rng": 0}
+    for n_passes in (1, 3):
+        with threadpool_limits(limits=1):
+            expected = odeco.decompose_stream(data, 3, n_passes=n_passes, **settings)
+        with threadpool_limits(limits=3):
+            found = odeco.decompose_stream(data, 3, n_passes=n_passes, **settings)
+        for field in ("weights", "vectors", "weight_errors", "angle_errors"):
+            assert np.array_equal(getattr(found, field), getattr(expected, field))
 
 
 def test_there_is_a_result_at_any_time_and_it_says_what_is_determined():
@@ -135,18 +166,82 @@ def test_whitened_rows_beyond_the_memory_for_plain_rows_are_kept_quantized_until
             assert np.array_equal(getattr(pushed, name), getattr(once, name))
 
 
+def test_whitened_rows_in_passes_are_searched_in_a_quantized_sample(tmp_path):
+    for seed in range(3):
+        rows, vectors = sources(12_000, seed=seed, whitened=True)
+        settings = {"method": "core", "memory": 4, "rng": seed}
+        found = odeco.decompose_stream(rows, 4, **settings)
+        assert found.n_passes == 3
+        assert worst_angle(found.vectors, vectors) < 1.15 * limit(rows, vectors)
+
+    def stop(progress):
+        if progress.n_rows > 8000:
+            raise KeyboardInterrupt
+
+    np.save(tmp_path / "rows.npy", rows)
+    with pytest.raises(KeyboardInterrupt):  # in the first pass, with a sample of quantized rows
+        odeco.decompose_stream(tmp_path / "rows.npy", 4, checkpoint=tmp_path / "c", callback=stop, **settings)
+    resumed = odeco.decompose_stream(tmp_path / "rows.npy", 4, checkpoint=tmp_path / "c", **settings)
+    for name in ("weights", "vectors", "weight_errors", "angle_errors"):
+        assert np.array_equal(getattr(resumed, name), getattr(found, name))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_sample_of_a_pass_depends_on_the_rows_only(dtype):
+    rows = np.random.default_rng(0).standard_normal((3000, 8)).astype(dtype)
+    chosen = {}
+    for n_quantized in (0, 1500, 4000):
+        for seed in range(3):
+            generator, start = np.random.default_rng(seed), 0
+            limit = RowLimit(600, 2**15, n_quantized)
+            kept = KeptRows(np.empty((8, 0)), 3, limit)
+            while start < 3000:
+                stop = min(3000, start + int(generator.integers(1, 900)))
+                if generator.random() < 0.3:  # a worker picks rows
+                    threshold = first_threshold(3000, limit.most(sparse=False))
+                    picked = rows[start:stop][selected(start, stop, threshold) - start]
+                    picked = QuantizedRows.of(picked) if limit.quantizes(3000, picked) else picked
+                    kept.append(Part(stop - start, 1, (), rows=picked, threshold=threshold))
+                else:
+                    kept.update(rows[start:stop])
+                saved, kept = kept.saved, KeptRows(np.empty((8, 0)), 3, limit)
+                kept.restore(saved)
+                start = stop
+            sample = kept.rows()
+            assert isinstance(sample, QuantizedRows) == (n_quantized > 0)
+            assert sample.shape[0] > (n_quantized or 512 / dtype(0).itemsize) / 2
+            places = chosen.setdefault(n_quantized, kept.held.places)
+            assert np.array_equal(kept.held.places, places)
+            expected = QuantizedRows.of(rows[places]) if n_quantized else rows[places]
+            for name in ("codes", "scales") if n_quantized else ("real",):
+                assert np.array_equal(getattr(sample, name), getattr(expected, name))
+    assert len(chosen[4000]) == 3000
+
+
 @pytest.mark.parametrize("memory", [4, 256])
 def test_the_unit_of_whitened_rows_does_not_matter(memory):
     rows, _ = sources(6000, d=40, k=3, whitened=True)
-    expected = odeco.decompose_stream(iter([rows]), 3, method="core", memory=memory, rng=0)
-    for exponent in (20, -20, 60, -60, 100):  # single precision holds no fourth powers of rows of these sizes
-        scaled = odeco.decompose_stream(iter([rows * 2.0**exponent]), 3, method="core", memory=memory, rng=0)
-        assert np.array_equal(scaled.vectors, expected.vectors)
+    for data in (lambda rows: iter([rows]), np.asarray):  # once, and in passes
+        expected = odeco.decompose_stream(data(rows), 3, method="core", memory=memory, rng=0)
+        for exponent in (20, -20, 60, -60, 100):  # single precision holds no fourth powers of rows of these sizes
+            scaled = odeco.decompose_stream(data(rows * 2.0**exponent), 3, method="core", memory=memory, rng=0)
+            assert np.array_equal(scaled.vectors, expected.vectors)
 
 
-def test_noise_is_not_taken_for_components_when_the_quantized_block_is_full():
-    rows = np.random.default_rng(0).standard_normal((10_000, 60))
-    assert not odeco.decompose_stream(iter([rows]), 3, method="core", memory=4, rng=0).clear.all()
+@pytest.mark.parametrize(("d", "n"), [(60, 10_000), (60, 60_000), (200, 10_000)])
+def test_noise_is_not_taken_for_components_however_well_it_fits_the_rows_that_found_it(d, n):
+    rows = np.random.default_rng(0).standard_normal((n, d))
+    settings = {"method": "core", "memory": d / 15, "rng": 0}
+    assert not odeco.decompose_stream(iter([rows]), 3, **settings).clear.any()
+    assert not odeco.decompose_stream(rows, 3, **settings).clear.any()
+
+
+def test_components_are_clear_beside_one_that_fits_noise():
+    rows, vectors = sources(20_000, d=40, k=2)
+    for data in (iter([rows]), rows):
+        found = odeco.decompose_stream(data, 3, method="core", rng=0)
+        assert found.clear.sum() == 2
+        assert worst_angle(found.vectors[:, found.clear], vectors) < 0.2
 
 
 def test_quantized_rows_err_by_half_a_code_at_most_at_any_scale():
@@ -199,6 +294,18 @@ def drifting(n, vectors, seed):
     rng = np.random.default_rng(seed)
     draws = rng.exponential(size=(n, vectors.shape[1])) - 1
     return draws @ vectors.T + 0.3 * rng.standard_normal((n, vectors.shape[0]))
+
+
+@pytest.mark.parametrize("seed", [10, 12, 21, 22])
+def test_fewer_correlated_components_than_are_asked_for_are_found(seed):
+    # with a third one, two would share what belongs to one
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((12, 3)))[0] @ np.linalg.cholesky(0.3 + 0.7 * np.eye(3)).T
+    online = odeco.OnlineDecomposer(3, forgetting=0.8, batch_size=500, rng=seed)
+    for present in (2, 3, 1):
+        early = online.partial_fit(drifting(10_000, basis[:, :present], seed)).result()
+        assert len(early.weights) == early.clear.sum() == present
+        assert worst_angle(early.vectors, basis[:, :present]) < 0.2
 
 
 @pytest.mark.parametrize("csr", [False, True])

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from odeco._util.scale import largest, times_power_of_two
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
-from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice
+from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice, stored_numbers
+from odeco.online.products import in_unit
 
 #: The largest number of rows that are kept as they are: beyond it the unfolding, of m² d operations, takes too long.
 _MOST_ROWS = 2**15
@@ -28,7 +30,7 @@ _MOST_ROWS = 2**15
 _CHUNK_ROWS = 2048
 
 #: The largest code of a number.
-_LARGEST_CODE = 2**15 - 1
+LARGEST_CODE = 2**15 - 1
 
 
 def block_share(memory: int) -> int:
@@ -70,10 +72,10 @@ class QuantizedRows:
         """Return rows, which are rounded unless they are quantized already."""
         if isinstance(rows, QuantizedRows):
             return rows
-        codes, scales = np.empty(rows.shape, np.int16), np.empty(rows.shape[0])
+        codes, scales = np.empty(rows.shape, np.int16), np.empty(rows.shape[0], rows.dtype)
         for start in range(0, rows.shape[0], _CHUNK_ROWS):
             part = slice(start, start + _CHUNK_ROWS)
-            scales[part] = np.abs(rows[part]).max(axis=1, initial=0.0) / _LARGEST_CODE
+            scales[part] = np.abs(rows[part]).max(axis=1, initial=0.0) / LARGEST_CODE
             codes[part] = np.rint(rows[part] / np.where(scales[part] > 0, scales[part], 1.0)[:, None])
         return cls(codes, scales)
 
@@ -83,15 +85,15 @@ class QuantizedRows:
         n_rows = self.codes.shape[0] if self.mask is None else int(self.mask.sum())
         return n_rows, self.codes.shape[1]
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the rows before they were rounded."""
+        return self.scales.dtype
+
     def __getitem__(self, which: Any) -> QuantizedRows:
         if not isinstance(which, slice):
             return QuantizedRows(self.codes, self.scales, which)
         return QuantizedRows(self.codes[which], self.scales[which], None if self.mask is None else self.mask[which])
-
-    def joined_with(self, rows: Any) -> QuantizedRows:
-        """Return these rows and those that follow."""
-        more = QuantizedRows.of(rows)
-        return QuantizedRows(np.concatenate([self.codes, more.codes]), np.concatenate([self.scales, more.scales]))
 
     def chunks(self) -> Iterator[NDArray[np.float32]]:
         """Yield the rows as arrays in single precision."""
@@ -99,6 +101,27 @@ class QuantizedRows:
             part = self[start : start + _CHUNK_ROWS]
             which: Any = slice(None) if part.mask is None else part.mask
             yield part.codes[which].astype(np.float32) * part.scales[which, None].astype(np.float32)
+
+
+def join_kept(pieces: list[Any]) -> Any:
+    """Return pieces of one kind as one; those that follow quantized rows are quantized."""
+    if len(pieces) == 1 or not isinstance(pieces[0], QuantizedRows):
+        return join_rows(pieces)
+    rounded = [QuantizedRows.of(piece) for piece in pieces]
+    codes, scales = ([getattr(piece, name) for piece in rounded] for name in ("codes", "scales"))
+    return QuantizedRows(np.concatenate(codes), np.concatenate(scales))
+
+
+def largest_number(rows: Any) -> float:
+    """Return the largest absolute value in rows of any kind."""
+    return LARGEST_CODE * largest(rows.scales) if isinstance(rows, QuantizedRows) else largest(stored_numbers(rows))
+
+
+def over_power_of_two(rows: Any, exponent: int) -> Any:
+    """Return rows of any kind over 2^exponent."""
+    if isinstance(rows, QuantizedRows):
+        return replace(rows, scales=times_power_of_two(rows.scales, -exponent))
+    return in_unit(rows, exponent)
 
 
 def row_chunks(rows: Any) -> Iterator[Any]:
@@ -131,7 +154,7 @@ class RowBlock(State):
     indices: IndexArray | None = array_field(None, kind="i", low=0, default=None)
     indptr: IndexArray | None = array_field(None, kind="i", low=0, default=None)
     codes: NDArray[np.int16] | None = array_field(None, "d", kind="i", default=None)
-    scales: FloatArray | None = array_field(None, low=0, high=1e300, default=None)
+    scales: FloatArray | None = array_field(None, kind="rows", low=0, high=1e300, default=None)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -156,8 +179,7 @@ class RowBlock(State):
 
     def grown(self, rows: Any) -> RowBlock:
         """Return the block with rows that follow."""
-        mine = self.rows
-        return RowBlock.of(mine.joined_with(rows) if self.quantized else join_rows([mine, rows]))
+        return RowBlock.of(join_kept([self.rows, rows]))
 
     @property
     def rows(self) -> Any:
@@ -183,7 +205,47 @@ class RowBlock(State):
         return len(self.indptr if self.indptr is not None else ()) - 1
 
     @property
+    def n_bytes(self) -> int:
+        """The memory that the rows take."""
+        parts = (self.dense, self.data, self.indices, self.indptr, self.codes, self.scales)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    @property
     def row_bytes(self) -> float:
         """The mean size of a row."""
-        parts = (self.dense, self.data, self.indices, self.indptr, self.codes, self.scales)
-        return sum(part.nbytes for part in parts if part is not None) / max(1, self.n_rows)
+        return self.n_bytes / max(1, self.n_rows)
+
+
+class RowLimit(NamedTuple):
+    """The most that is kept of a pass.
+
+    Attributes
+    ----------
+    n_rows, n_bytes : int
+        The most rows, and bytes of rows, that are kept as they are.
+    n_quantized : int
+        The most rows if dense rows beyond that are quantized; 0 if they are not.
+    """
+
+    n_rows: int
+    n_bytes: int
+    n_quantized: int = 0
+
+    def quantizes(self, n_rows: int, rows: Any) -> bool:
+        """Tell whether of `n_rows` rows of a kind more can be kept if they are quantized."""
+        if is_sparse(rows) or not self.n_quantized:
+            return False
+        row_bytes: int = rows.dtype.itemsize * rows.shape[1]
+        return n_rows > min(self.n_rows, self.n_bytes // row_bytes)
+
+    def most(self, *, sparse: bool) -> int:
+        """Return the most rows of a kind that may be kept."""
+        return self.n_rows if sparse else max(self.n_rows, self.n_quantized)
+
+    def allows(self, pieces: tuple[Any, ...]) -> bool:
+        """Tell whether pieces of rows, all of one kind, are within the limit; a single row always is."""
+        blocks = [RowBlock.of(piece) for piece in pieces]
+        n_rows = sum(block.n_rows for block in blocks)
+        if n_rows <= 1 or blocks[0].quantized:
+            return n_rows <= max(1, self.n_quantized)
+        return n_rows <= self.n_rows and sum(block.n_bytes for block in blocks) <= self.n_bytes

@@ -159,6 +159,8 @@ def _check_sum(settings: Settings, run: SavedRun) -> None:
     require(width == run.dimension, "rows that wait must be as wide as all")
     thinned = settings.n_passes not in (None, 1) and solver.query == "rows"
     require(len(held.places) == (held.n_waiting if thinned else 0), "rows that are kept must have a number each")
+    quantized = held.buffer is not None and held.buffer.quantized
+    require(thinned or not quantized, "only the sample of a pass is quantized while it is collected")
     if solver.query == "rows":
         require(not held.levels, "rows that are kept have no sum")
     else:

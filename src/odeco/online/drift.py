@@ -21,12 +21,9 @@ from odeco.io.rows import join_rows, row_slice
 from odeco.online.block import RowBlock, most_block_rows
 from odeco.online.entries import first_search
 from odeco.online.one_pass import OnePassSolver
-from odeco.online.search import clear_components, mean_over
+from odeco.online.search import SAME, clear_components, mean_over
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
-
-#: A component that was found again has at least this cosine with one that is known.
-_SAME = 0.7
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +100,11 @@ class DriftSolver(OnePassSolver):
         return after if after.tracking is None else after.tracking
 
     @property
+    def _fewest_components(self) -> int:
+        """1: components come and go, so fewer may be there than are asked for."""
+        return 1
+
+    @property
     def _window(self) -> int:
         """The number of rows that are kept: those that the faded mean stands for, within memory."""
         row_bytes = 8.0 * self.dimension if self.block is None else self.block.row_bytes
@@ -131,7 +133,7 @@ class DriftSolver(OnePassSolver):
         else:
             known = self.tracking.components.vectors
             kept = known[:, clear_components(block.rows, known, self.order)]
-            new = np.max(np.abs(kept.T @ fresh), axis=0, initial=0.0) < _SAME
+            new = np.max(np.abs(kept.T @ fresh), axis=0, initial=0.0) < SAME
             most = self.dimension if self.n_components is None else self.n_components
             if kept.shape[1] == known.shape[1] and not new.any():
                 return after

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
+from numpy.typing import NDArray
 
 from odeco._util.arguments import check_n_components
 from odeco._util.schema import require, usable_array
@@ -88,6 +89,11 @@ class StreamSolver:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
 
     @property
+    def confirmed(self) -> NDArray[np.bool_] | None:
+        """None: no rows are held out."""
+        return None
+
+    @property
     def is_ready(self) -> bool:
         """Whether components are found."""
         return bool(self.components.n_components)
@@ -157,8 +163,26 @@ class Doubling(StreamSolver):
         return no_components(self.dimension, self.order) if self.tracking is None else self.tracking.components
 
 
+class WholeMoment:
+    """A solver that asks for every distinct entry of a moment of order 3."""
+
+    status: ClassVar[str] = "the whole moment"
+    order: ClassVar[int] = 3
+    dimension: int
+
+    @property
+    def query(self) -> Literal["entries"]:
+        """What is needed next."""
+        return "entries"
+
+    @property
+    def probes(self) -> FloatArray:
+        """A block without columns: the query has no vectors."""
+        return np.empty((self.dimension, 0))
+
+
 @dataclass(frozen=True, eq=False)
-class MomentSolver(Doubling, State):
+class MomentSolver(WholeMoment, Doubling, State):
     """The distinct entries of a moment of order 3, averaged over all rows; decomposed whenever a result is wanted.
 
     Attributes
@@ -173,8 +197,6 @@ class MomentSolver(Doubling, State):
         The components at the last replacement, and the spread of their images over the segments since the first.
     """
 
-    status: ClassVar[str] = "the whole moment"
-    order: ClassVar[int] = 3  # type: ignore[misc] # a constant here, a field of the other
     rank_evidence: ClassVar[None] = None
 
     dimension: int = array_field(kind="i", low=1, high=MOST_DIMENSION)
@@ -202,16 +224,6 @@ class MomentSolver(Doubling, State):
         """Return the state before the first row."""
         k = check_n_components(n_components, dimension)
         return cls(dimension, k, seed, replaced_at=first_search(dimension, k))
-
-    @property
-    def query(self) -> Literal["entries"]:
-        """What is needed next."""
-        return "entries"
-
-    @property
-    def probes(self) -> FloatArray:
-        """A block without columns: the query has no vectors."""
-        return np.empty((self.dimension, 0))
 
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> MomentSolver:
         """Return the state after the distinct entries of the moment, averaged over `n_rows` rows."""
@@ -274,7 +286,7 @@ def _matching(before: FloatArray, after: FloatArray) -> IndexArray:
 
 
 @dataclass(frozen=True, eq=False)
-class EntriesSolver(State, FiniteSolver):
+class EntriesSolver(WholeMoment, State, FiniteSolver):
     """A solver with one query, for every distinct entry of a moment of order 3, which it then decomposes.
 
     Attributes
@@ -288,9 +300,7 @@ class EntriesSolver(State, FiniteSolver):
     """
 
     found_in_reply: ClassVar[bool] = True
-    order: ClassVar[int] = 3
     n_queries: ClassVar[int] = 1
-    status: ClassVar[str] = "the whole moment"
     description: ClassVar[str] = "the whole moment"
 
     dimension: int = array_field(kind="i", low=1, high=MOST_DIMENSION)
@@ -311,16 +321,6 @@ class EntriesSolver(State, FiniteSolver):
         """Return the state before the first query."""
         check_columns(dimension)
         return cls(dimension, check_n_components(n_components, dimension), seed, orthogonal)
-
-    @property
-    def query(self) -> Literal["entries"]:
-        """Which product is needed next."""
-        return "entries"
-
-    @property
-    def probes(self) -> FloatArray:
-        """A block without columns: the query has no vectors."""
-        return np.empty((self.dimension, 0))
 
     @property
     def components(self) -> Components:

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, check_n_components
 from odeco._util.schema import require
@@ -27,10 +28,17 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.errors import RankError, StreamEndedError
 from odeco.io.rows import is_sparse, row_slice
-from odeco.online.block import QuantizedRows, RowBlock, block_share, most_block_rows, most_quantized_rows
+from odeco.online.block import (
+    QuantizedRows,
+    RowBlock,
+    RowLimit,
+    block_share,
+    most_block_rows,
+    most_quantized_rows,
+    row_chunks,
+)
 from odeco.online.entries import N_SEGMENTS, Doubling, check_n_rows, first_search
 from odeco.online.search import CLEAR, Found, count_components, mean_over, search_rows
-from odeco.online.thinning import RowLimit
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import no_components
 
@@ -64,8 +72,6 @@ class OnePassSolver(Doubling, State):
         The first rows.
     tracking : Tracker or None
         The components and the mean of their images over later rows, once they are found.
-    confirmed : bool
-        Whether rows that did not find them confirm all components; otherwise the search may have fitted noise.
     rank_evidence : RankEvidence or None
         The evidence for the number of components, if that was not given.
     """
@@ -80,7 +86,6 @@ class OnePassSolver(Doubling, State):
     replaced_at: int = array_field(kind="i", low=0, default=0)
     block: RowBlock | None = part_field(RowBlock, default=None)
     tracking: Tracker | None = part_field(Tracker, default=None)
-    confirmed: bool = array_field(kind="b", default=True)
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
 
     def check(self) -> None:
@@ -128,7 +133,7 @@ class OnePassSolver(Doubling, State):
         if not self.in_passes:
             return None
         most = most_block_rows(self.dimension, 1, self.memory)
-        return RowLimit(most, block_share(self.memory))
+        return RowLimit(most, block_share(self.memory), self._most_quantized_rows)
 
     @property
     def n_rows_wanted(self) -> int:
@@ -155,7 +160,7 @@ class OnePassSolver(Doubling, State):
         if after.n_rows < 2 * after.replaced_at:
             return after
         moved = after.tracking.moved_to(after._settled().components.vectors)
-        return replace(after, tracking=moved, replaced_at=after.n_rows)
+        return replace(after, tracking=replace(moved, confirmed=after.confirmed), replaced_at=after.n_rows)
 
     def so_far(self, reply: Any, n_rows: int) -> Tracker | OnePassSolver:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
@@ -167,18 +172,14 @@ class OnePassSolver(Doubling, State):
             after = after._begin(found)
         if after.tracking is None or after.block is None:
             return after
-        settled = after._settled()
-        # Components that fit the noise of the block have up to some four standard errors there. Among twice as many
-        # rows these are fewer than three; before, nothing is said of errors unless other rows confirm the components.
-        known = after.confirmed or after.n_rows >= 2 * after.block.n_rows or after._later_rows_confirm()
-        return settled if known else replace(settled, n_deviations=0.0)
+        return replace(after._settled(), confirmed=after.confirmed)
 
-    def _later_rows_confirm(self) -> bool:
-        """Tell whether the weights of all components are clear in the rows after the block, each at earlier vectors."""
-        errors = None if self.tracking is None else self.tracking.standard_errors()
-        if self.tracking is None or errors is None:
-            return False
-        return bool(np.all(np.abs(self.tracking.values) > CLEAR * errors[0]))
+    @property
+    def confirmed(self) -> NDArray[np.bool_] | None:
+        """Which components rows that did not find them confirm: those held out from the search, or later ones."""
+        if self.tracking is None or self.tracking.confirmed is None:
+            return None
+        return self.tracking.confirmed | self.tracking.confirmed_by_last_rows(CLEAR)
 
     def _with(self, reply: Any, n_rows: int) -> OnePassSolver:
         """Return the state with a reply taken in."""
@@ -195,7 +196,13 @@ class OnePassSolver(Doubling, State):
                 f"A search for {self.n_components} components needs at least {2 * self.n_components} rows. Got "
                 f"{block.n_rows}. Pass more rows."
             )
-        return search_rows(block.rows, self.n_components, self.order, self.seed, final=final)
+        k, fewest = self.n_components, self._fewest_components
+        return search_rows(block.rows, k, self.order, self.seed, fewest=fewest, final=final)
+
+    @property
+    def _fewest_components(self) -> int | None:
+        """The fewest components that a search may return; None for all of them."""
+        return None
 
     def _searched(self) -> OnePassSolver:
         """Search the block if it has rows enough; begin to refine, or keep more rows."""
@@ -203,12 +210,12 @@ class OnePassSolver(Doubling, State):
         if block is None:
             raise RuntimeError("A search needs rows.")
         if self.in_passes:
-            return self._begin(self._search(block, final=True))
+            return self._begin(self._search_sample(block))
         most = most_block_rows(self.dimension, block.row_bytes, self.memory)
         first = min(first_search(self.dimension, self.n_components), most)
         if block.n_rows < first:
             return replace(self, replaced_at=self.n_rows - block.n_rows + first)
-        more = self._most_quantized_rows(block)
+        more = 0 if is_sparse(block.rows) else self._most_quantized_rows
         full = block.n_rows >= more if block.quantized else 2 * block.n_rows > most
         try:
             found = self._search(block, final=full and block.n_rows >= more)
@@ -226,20 +233,35 @@ class OnePassSolver(Doubling, State):
             return replace(self, block=None, rank_evidence=evidence, replaced_at=self.n_rows + first)
         return self._begin(found)
 
-    def _most_quantized_rows(self, block: RowBlock) -> int:
-        """Return how many rows the block may have once they are quantized; 0 if that is not done."""
-        if self.n_components is None or self.order != 3 or is_sparse(block.rows):
-            return 0
-        return most_quantized_rows(self.dimension, self.memory)
+    def _search_sample(self, block: RowBlock) -> Found:
+        """Search the sample of a pass.
+
+        If it is quantized and not all components are clear, as many rows are searched as a block that is not may have:
+        their unfolding shows components that a slice does not.
+        """
+        found = self._search(block, final=True)
+        m = most_block_rows(self.dimension, 8 * self.dimension, self.memory)
+        if found.complete or not block.quantized or m >= block.n_rows:
+            return found
+        spaced = np.zeros(block.n_rows, dtype=np.bool_)
+        spaced[np.arange(m) * block.n_rows // m] = True
+        unfolded = self._search(RowBlock.of(np.concatenate([*row_chunks(block.rows[spaced])])))
+        return unfolded if unfolded.complete else found
+
+    @property
+    def _most_quantized_rows(self) -> int:
+        """How many dense rows the block may have once they are quantized; 0 if that is not done."""
+        searchable = self.n_components is not None and self.order == 3
+        return most_quantized_rows(self.dimension, self.memory) if searchable else 0
 
     def _begin(self, found: Found) -> OnePassSolver:
         """Return the state that refines what was found."""
         evidence = found.rank_evidence
         if not found.components.n_components:
             return replace(self, rank_evidence=evidence)
-        tracking = replace(Tracker.start(found.components, per_pass=True), rank_evidence=evidence)
-        confirmed, n_rows = found.complete, self.n_rows
-        return replace(self, tracking=tracking, confirmed=confirmed, rank_evidence=evidence, replaced_at=n_rows)
+        tracking = Tracker.start(found.components, per_pass=True)
+        tracking = replace(tracking, rank_evidence=evidence, confirmed=found.clear)
+        return replace(self, tracking=tracking, rank_evidence=evidence, replaced_at=self.n_rows)
 
     def _settled(self) -> Tracker:
         """Return the components with the block's own rows added, twice: at the current vectors, and at the result."""

@@ -19,15 +19,16 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence, no_signal_error
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.errors import BadRowError, RankError, StreamEndedError
-from odeco.io.rows import csr_view, is_sparse, row_slice, stored_numbers
+from odeco.io.rows import row_slice
 from odeco.online.batches import Batches, Place, Progress
+from odeco.online.block import largest_number, over_power_of_two
 from odeco.online.drift import DriftSolver
 from odeco.online.entries import EntriesSolver, MomentSolver, StreamSolver
 from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.one_pass import OnePassSolver
 from odeco.online.range_finder import CoreSolver
-from odeco.online.sums import Held, RowSum, SavedSum
+from odeco.online.sums import Held, KeptRows, RowSum, SavedSum
 from odeco.online.tree import Part
 from odeco.power.power_method import PowerSolver
 from odeco.power.solver import Solver
@@ -75,8 +76,10 @@ class BatchMean:
         """Return the empty sum for the question of a solver."""
         if state.query == "value":
             raise RuntimeError("The question of a stream must be an image, a core, entries or rows.")
-        limit = state.row_limit if isinstance(state, OnePassSolver) else None
-        return RowSum(state.query, state.probes, state.order, limit)
+        if state.query == "rows":
+            limit = state.row_limit if isinstance(state, OnePassSolver) else None
+            return KeptRows(state.probes, state.order, limit)
+        return RowSum(state.query, state.probes, state.order)
 
     def prepare(self, rows: Any, notes: Any) -> tuple[Any, Any]:
         """Return rows as they are added up, and the notes after them."""
@@ -92,9 +95,9 @@ class BatchMean:
         With `keep`, the sum is kept, because the batch goes on.
         """
         if isinstance(run.state, FourthMomentSolver):  # it has a unit of its own
-            return run.total.rows() if run.total.question == "rows" else run.total.mean(), None
-        if run.total.question == "rows":
-            return self._rows(run)
+            return run.total.rows() if isinstance(run.total, KeptRows) else run.total.mean(), None
+        if isinstance(run.total, KeptRows):
+            return self._in_unit(run.total.rows(), run)
         mean: FloatArray = run.total.mean() if keep else run.total.finish()
         size = largest(mean)
         if 0 < size < SMALLEST_USABLE:
@@ -107,18 +110,14 @@ class BatchMean:
             unit = Unit(unit_exponent(size, 2, mean.dtype))
         return times_power_of_two(mean, -_exponent(unit)), unit
 
-    def _rows(self, run: Run) -> tuple[Any, Any]:
-        """Return the rows that were kept, in the unit whose p-th power is that of means."""
-        rows, unit = run.total.rows(), run.notes
-        size = largest(stored_numbers(rows))
+    def _in_unit(self, rows: Any, run: Run) -> tuple[Any, Any]:
+        """Return rows that were kept in the unit whose p-th power is that of means."""
+        unit, size = run.notes, largest_number(rows)
         if unit is None and size > 0:
             single = np.dtype(np.float32)  # in which the span of a block is searched
             unit = Unit(run.state.order * unit_exponent(size, 2 * run.state.order, single))
         shift = _exponent(unit) // run.state.order
-        if not shift:
-            return rows, unit
-        scaled = times_power_of_two(stored_numbers(rows), -shift)
-        return csr_view(scaled, rows.indices, rows.indptr, rows.shape[1]) if is_sparse(rows) else scaled, unit
+        return over_power_of_two(rows, shift) if shift else rows, unit
 
     def notes_after(self, run: Run, release: Any, after: Solver) -> Any:  # noqa: ARG002 - the unit is all
         """Return the notes for `after`, the solver that has got the reply."""

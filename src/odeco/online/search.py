@@ -14,6 +14,7 @@ rows that did not find it prefer: on a small block these steps make it worse. Al
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +45,14 @@ _ONE_IN = 4
 #: Joint power steps in all dimensions.
 _N_STEPS = 6
 
+#: How often what a slice of many rows found is taken out of them, and steps of what was found with what was hidden.
+_N_DEFLATIONS, _N_JOINT_STEPS = 2, 2
+
 #: A component is clear if rows that did not find it give it a weight of this many standard errors of Gaussian rows.
 CLEAR = 3.0
+
+#: A component that is found again has at least this cosine with the one that is known.
+SAME = 0.7
 
 #: Rows of the kernel that are computed at a time.
 _KERNEL_ROWS = 2048
@@ -69,7 +76,7 @@ class Found:
     components : Components
         The components.
     clear : array of k booleans
-        Which of those found in three of four rows stand clear of the noise in the others, in the same order if all do.
+        Which of them three of four rows found, and stand clear of the noise in the others.
     rank_evidence : RankEvidence or None
         The evidence for their number, if that was not given.
     """
@@ -84,30 +91,55 @@ class Found:
         return bool(self.clear.all())
 
 
-def search_rows(rows: Any, n_components: int, order: int, seed: int, *, final: bool = False) -> Found:
-    """Search rows, dense or CSR, for `n_components` components of their moment.
+def search_rows(
+    rows: Any, n_components: int, order: int, seed: int, *, fewest: int | None = None, final: bool = False
+) -> Found:
+    """Search rows, dense or CSR, for `n_components` components of their moment, or for as many of them as are clear.
 
     Three of four rows are searched, and the others say whether joint power steps make it better, and which components
-    are clear. If all are, or if the search is `final`, all rows are searched in the way that was better.
+    are clear. If not all are, fewer are tried, down to `fewest` (by default none): with one too many, two share what
+    belongs to one, and neither is clear. If all are, or if the search is `final`, all rows are searched in the way that
+    was better. No row is then left to bear out what that finds, so components that were clear and are not found again
+    take its place.
     """
     n_rows = int(rows.shape[0])
     last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
     fresh, searched = rows[last] if n_rows >= _ONE_IN else rows, rows[~last]
-    in_span = _vectors_in_span(searched, n_components, order, seed)
-    stepped = power_steps(searched, in_span, order, _N_STEPS)
-    steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
-    vectors = stepped if steps_help else in_span
-    clear = clear_components(fresh, vectors, order)
+    span = _core_in_span(searched, n_components, order, seed)
+    best: tuple[FloatArray, NDArray[np.bool_], bool] | None = None
+    for n in range(n_components, (n_components if fewest is None else fewest) - 1, -1):
+        in_span = _vectors_in_span(span, n, seed)
+        stepped = power_steps(searched, in_span, order, _N_STEPS)
+        steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
+        vectors = stepped if steps_help else in_span
+        clear = clear_components(fresh, vectors, order)
+        if best is None or clear.sum() > best[1].sum():
+            best = vectors, clear, steps_help
+        if clear.all():
+            break
+    if best is None:
+        raise RuntimeError("There must be a number of components to search for.")
+    vectors, clear, steps_help = best
     if final or clear.all():
-        vectors = _vectors_in_span(rows, n_components, order, seed)
-        vectors = power_steps(rows, vectors, order, _N_STEPS) if steps_help else vectors
+        again = _vectors_in_span(_core_in_span(rows, n_components, order, seed), len(clear), seed)
+        again = power_steps(rows, again, order, _N_STEPS) if steps_help else again
+        cosines = np.abs(vectors[:, clear].T @ again)
+        if np.any(cosines.max(axis=1) < SAME):
+            vectors = power_steps(rows, vectors, order, _N_STEPS)
+        else:
+            vectors, clear = again, cosines.max(axis=0, initial=0.0) >= SAME
     return Found(Components(_weights(fresh, vectors, order)[0], vectors, order), clear)
 
 
-def _vectors_in_span(rows: Any, n_components: int, order: int, seed: int) -> FloatArray:
-    """Return components of the core in the span of the second moment and the unfolding."""
+def _core_in_span(rows: Any, n_components: int, order: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return a basis of the span of the second moment and the unfolding, and the core of the moment in it."""
     basis = span_of_components(rows, n_components + _SPARE_DIRECTIONS, order, seed)
-    core = mean_over(rows, "core", basis, order)
+    return basis, mean_over(rows, "core", basis, order)
+
+
+def _vectors_in_span(span: tuple[FloatArray, FloatArray], n_components: int, seed: int) -> FloatArray:
+    """Return components of the core in a span."""
+    basis, core = span
     inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed)
     if inside is None:
         inside = decompose_core(core, n_components, np.random.default_rng(seed))
@@ -201,8 +233,7 @@ def span_of_components(rows: Any, width: int, order: int, seed: int) -> FloatArr
     width = min(width, n_rows, d)
     with one_blas_thread():  # results must not depend on the number of threads
         if isinstance(rows, QuantizedRows):
-            iterated = _orthogonal_iteration(rows, _leading_of_slice(rows, width))
-            leading = [_leading(_second_moment(rows), width), iterated]
+            leading = [_leading(_second_moment(rows), width), _leading_of_many_rows(rows, width)]
         elif d <= n_rows:
             leading = [_leading(_second_moment(rows), width), _leading(_unfolding(rows, order), width)]
         else:
@@ -277,23 +308,44 @@ def _leading_of_few_rows(rows: Any, width: int, order: int, seed: int) -> list[F
 # Blocks with too many pairs of rows --------------------------------------------------------------------------------
 
 
-def _leading_of_slice(rows: Any, width: int) -> FloatArray:
+def _leading_of_many_rows(rows: Any, width: int) -> FloatArray:
+    """Return an orthonormal basis of `width` directions in which the moment is large.
+
+    The slice that finds most components has noise in proportion to the root of their number, and hides a few. So it is
+    taken again, of rows without what they have in the directions found: there, only those few are left.
+    """
+    basis: FloatArray = np.empty((rows.shape[1], 0))
+    for _ in range(_N_DEFLATIONS + 1):
+        hidden = _orthogonal_iteration(rows, _leading_of_slice(rows, width, basis), width, _N_STEPS, basis)
+        basis = _orthogonal_iteration(rows, np.hstack([basis, hidden]), width, _N_JOINT_STEPS)
+    return basis
+
+
+def _chunks_without(rows: Any, known: FloatArray | None) -> Iterator[NDArray[np.float32]]:
+    """Yield chunks of rows without what they have in the span of known directions."""
+    single = None if known is None else known.astype(np.float32)
+    for chunk in row_chunks(rows):
+        yield chunk if single is None or not single.size else chunk - (chunk @ single) @ single.T
+
+
+def _leading_of_slice(rows: Any, width: int, known: FloatArray) -> FloatArray:
     """Return the directions of the largest eigenvalues of T(I, I, a), where a = Σ T(eᵢ, eᵢ, I), in any sign.
 
     For orthogonal components a is Σ λⱼ vⱼ, and the slice Σ λⱼ² vⱼ vⱼᵀ. For few components their noise is that of the
     unfolding, at d² operations per row (Hopkins, Schramm, Shi and Steurer 2016, arXiv 1512.02337). A row is contracted
-    with the others only, and what the mean row adds to a, which is tr(E x xᵀ) times that row, is subtracted.
+    with the others only, and what the mean row adds to a, which is tr(E x xᵀ) times that row, is subtracted. Rows are
+    taken without what they have in known directions.
     """
     n_rows, d = rows.shape
     total, weighted, size = np.zeros(d), np.zeros(d), 0.0
-    for chunk in row_chunks(rows):
+    for chunk in _chunks_without(rows, known):
         squares = np.sum(chunk * chunk, axis=1)
         total += chunk.sum(axis=0)
         weighted += squares @ chunk
         size += float(squares.sum())
     trace = (weighted - size / n_rows * total).astype(np.float32)
     matrix = np.zeros((d, d))
-    for chunk in row_chunks(rows):
+    for chunk in _chunks_without(rows, known):
         squares = np.sum(chunk * chunk, axis=1)
         others = chunk @ trace - (squares - size / n_rows) * squares
         matrix += chunk.T @ (others[:, None] * chunk)
@@ -303,17 +355,20 @@ def _leading_of_slice(rows: Any, width: int) -> FloatArray:
     return directions
 
 
-def _orthogonal_iteration(rows: Any, basis: FloatArray) -> FloatArray:
+def _orthogonal_iteration(
+    rows: Any, basis: FloatArray, width: int, n_steps: int, known: FloatArray | None = None
+) -> FloatArray:
     """Return a basis after higher-order orthogonal iteration (De Lathauwer, De Moor and Vandewalle 2000).
 
     The basis of each step is the span of the leading left singular vectors of T(I, Q, Q), for the basis Q before it.
+    Rows are taken without what they have in known directions.
     """
-    first, second = np.triu_indices(basis.shape[1])
-    scale = np.where(first == second, 1.0, math.sqrt(2.0)).astype(np.float32)  # pairs i < j stand for j < i too
-    for _ in range(_N_STEPS):
+    for _ in range(n_steps):
+        first, second = np.triu_indices(basis.shape[1])
+        scale = np.where(first == second, 1.0, math.sqrt(2.0)).astype(np.float32)  # pairs i < j stand for j < i too
         images = np.zeros((basis.shape[0], first.size))
-        for chunk in row_chunks(rows):
+        for chunk in _chunks_without(rows, known):
             inside = chunk @ basis.astype(np.float32)
             images += chunk.T @ (inside[:, first] * inside[:, second] * scale)
-        basis = np.linalg.svd(images, full_matrices=False)[0][:, : basis.shape[1]]
+        basis = np.linalg.svd(images, full_matrices=False)[0][:, :width]
     return basis

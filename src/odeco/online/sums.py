@@ -30,10 +30,10 @@ from odeco.io.rows import (
     row_slice,
     stored_numbers,
 )
-from odeco.online.block import RowBlock
+from odeco.online.block import QuantizedRows, RowBlock, RowLimit, join_kept
 from odeco.online.pair_sums import N_GROUPS, n_entries, n_pairs, sum_entries, sum_products, width_of
 from odeco.online.products import add_in_place, core, entries, has_vanished, image, in_unit
-from odeco.online.thinning import ALL_ROWS, NO_PLACES, RowLimit, below, lowered, selected
+from odeco.online.thinning import ALL_ROWS, NO_PLACES, below, lowered, selected
 from odeco.online.tree import Add, Levels, Part, Waiting, appended, carried, collected, cut_chunks, grown, rows_per_unit
 
 Question = Literal["image", "core", "entries", "pairs", "rows"]
@@ -49,8 +49,8 @@ _MOST = 2.0**1000
 class Held(NamedTuple):
     """The state of a sum: the number of rows, the sums over complete chunks, and the buffer of rows.
 
-    Where rows are kept, they are the buffer. With a limit they are those that `threshold` selects; `places` has their
-    numbers (`odeco.online.thinning`).
+    Where rows are kept (`KeptRows`), they are the buffer. With a limit they are those that `threshold` selects;
+    `places` has their numbers (`odeco.online.thinning`).
     """
 
     n_rows: int
@@ -112,18 +112,15 @@ class RowSum:
 
     Parameters
     ----------
-    question : {"image", "core", "entries", "pairs", "rows"}
+    question : {"image", "core", "entries", "pairs"}
         ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
         ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k); at order 4,
         all moments up to the fourth in a frame, of groups of rows. ``"pairs"``: products with such moments
-        (`odeco.online.pair_sums`). ``"rows"``: the rows themselves, which are kept.
+        (`odeco.online.pair_sums`).
     block : array, d x L or d x m
-        The candidates, the basis, or the frame; d x 0 for entries of order 3 and for rows.
+        The candidates, the basis, or the frame; d x 0 for entries of order 3.
     order : int
         The order p of the moment.
-    limit : RowLimit, optional
-        For ``"rows"``: the most that is kept. Beyond it rows are dropped so that those that are kept are evenly spaced,
-        whatever the sizes of the pieces (`odeco.online.thinning`).
 
     Attributes
     ----------
@@ -144,9 +141,8 @@ class RowSum:
     (3, array([9., 9.]))
     """
 
-    def __init__(self, question: Question, block: FloatArray, order: int, limit: RowLimit | None = None) -> None:
+    def __init__(self, question: Question, block: FloatArray, order: int) -> None:
         self.question, self.block, self.order = question, np.ascontiguousarray(block), order
-        self.limit = limit
         self.held = Held(0, (), ())
         self.kept: Levels = ()
         self._spare: FloatArray | None = None  # an array of the sum's shape that may be written over
@@ -173,17 +169,7 @@ class RowSum:
         NaN and infinity in a row reach every number of its contribution, so the sum is checked, and the rows only if it
         is not finite: checking all rows would cost a fifth of the time.
         """
-        checked = as_rows(rows, self.block.shape[0])
-        before = self.held
-        if before.waiting:
-            check_same_kind(before.waiting[0], checked)
-        if self.question == "rows":
-            if not self._may_wait(checked):
-                raise bad_row_error(checked)
-            n_new = int(checked.shape[0])
-            kept = selected(before.n_rows, before.n_rows + n_new, before.threshold) - before.n_rows
-            self._keep(checked if len(kept) == n_new else checked[kept], n_new, before.threshold)
-            return
+        checked, before = self._checked(rows), self.held
         levels, waiting, n_done = before.levels, before.waiting, before.n_rows - before.n_waiting
         unit = rows_per_unit(checked.shape[1], sparse=is_sparse(checked))
         add = self._adding(before.levels)
@@ -199,43 +185,21 @@ class RowSum:
         n_rows = int(checked.shape[0])
         after = Held(before.n_rows + n_rows, levels, waiting)
         n_left = min(n_rows, after.n_waiting)
-        # Rows in complete chunks were checked by their sum.
-        if n_left and not self._may_wait(row_slice(checked, n_rows - n_left, n_rows)):
-            raise bad_row_error(checked)
+        if n_left:  # rows in complete chunks were checked by their sum
+            check_size(row_slice(checked, n_rows - n_left, n_rows), self.order, of=checked)
         self.held = after
         freed = (array for array in before.levels if array is not None and not _is_one_of(array, levels))
         self._spare = next(freed, self._spare)
 
-    def _keep(self, rows: Any, n_rows: int, threshold: int) -> None:
-        """Keep rows, which are those of the next `n_rows` rows that a threshold selects."""
-        before = self.held
-        if self.limit is None:
-            self.held = before._replace(n_rows=before.n_rows + n_rows, waiting=grown(before.waiting, rows.copy()))
-            return
-        places = selected(before.n_rows, before.n_rows + n_rows, threshold)
-        held = before._replace(
-            n_rows=before.n_rows + n_rows,
-            waiting=grown(before.waiting, rows.copy()) if rows.shape[0] else before.waiting,
-            places=np.concatenate([before.places, places]),
-        )
-        if threshold != before.threshold:
-            held = _thinned(held, min(threshold, before.threshold))
-        while not self.limit.allows(held.waiting):
-            held = _thinned(held, lowered(held.threshold))
-        self.held = held
-
-    def rows(self) -> Any:
-        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
-        self.held = self.held._replace(waiting=(join_rows([*self.held.waiting]),))
-        return self.held.waiting[0]
+    def _checked(self, rows: Any) -> Any:
+        """Return rows as an array; raise unless they are of the kind of those that wait."""
+        checked = as_rows(rows, self.block.shape[0])
+        if self.held.waiting:
+            check_same_kind(self.held.waiting[0], checked)
+        return checked
 
     def append(self, part: Part) -> None:
-        """Add the sum over the rows that follow, which a worker has added up; or the rows that it picked."""
-        if self.question == "rows":
-            if not self._may_wait(part.rows):
-                raise bad_row_error(part.rows)
-            self._keep(part.rows, part.n_rows, part.threshold)
-            return
+        """Add the sum over the rows that follow, which a worker has added up."""
         self.let_go_of_rows()
         before = self.held
         whole = appended(Part(before.n_rows, part.unit, before.levels), part, self._adding(before.levels))
@@ -263,8 +227,6 @@ class RowSum:
 
     def let_go_of_rows(self) -> None:
         """Add the buffer to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
-        if self.question == "rows":
-            raise RuntimeError("Rows that are kept cannot be added up.")
         rest, before = self._rest(), self.held
         if rest is not None:
             unit = rows_per_unit(self.block.shape[0], sparse=is_sparse(before.waiting[0]))
@@ -280,30 +242,20 @@ class RowSum:
     @property
     def saved(self) -> SavedSum:
         """The state, to be saved."""
-        n_rows, levels, waiting, threshold, places = self.held
+        buffer = RowBlock.of(join_kept([*self.held.waiting])) if self.held.waiting else None
+        n_rows, levels, _, threshold, places = self.held
         held = {height: level for height, level in enumerate(levels) if level is not None}
-        buffer = RowBlock.of(join_rows([*waiting])) if waiting else None
         return SavedSum(n_rows, threshold, places, tuple(held), tuple(held.values()), buffer)
 
     def restore(self, saved: SavedSum) -> None:
         """Restore a state that was saved."""
-        waiting: Waiting = () if saved.buffer is None else (as_rows(saved.buffer.rows, self.block.shape[0]),)
-        if waiting and not self._may_wait(waiting[0]):
-            raise bad_row_error(waiting[0])
+        waiting: Waiting = () if saved.buffer is None else (saved.buffer.rows,)
+        if waiting and not isinstance(waiting[0], QuantizedRows):
+            waiting = (as_rows(waiting[0], self.block.shape[0]),)
+            check_size(waiting[0], self.order, of=waiting[0])
         held = dict(zip(saved.heights, saved.levels, strict=True))
         levels = tuple(held.get(height) for height in range(max(held, default=-1) + 1))
         self.held = Held(saved.n_rows, levels, waiting, saved.threshold, saved.places)
-
-    def _may_wait(self, rows: Any) -> bool:
-        """Tell whether rows for the buffer are finite, and so small that the sum over their chunk will be finite.
-
-        A chunk has fewer than 2⁴⁰ rows, each of a norm of at most the largest entry times √d, of which powers up to p
-        are taken.
-        """
-        stored = stored_numbers(rows)
-        high, low = float(stored.max(initial=0.0)), float(stored.min(initial=0.0))
-        limit: float = (float(np.finfo(np.float64).max) / 2**40) ** (1 / self.order) / math.sqrt(rows.shape[1])
-        return -limit <= low and high <= limit  # so written that NaN fails it too
 
     def _rest(self) -> DataArray | None:
         """Return the sum over the buffer."""
@@ -365,12 +317,85 @@ class RowSum:
         return image(chunk, block, self.order)
 
 
-def _thinned(held: Held, threshold: int) -> Held:
-    """Return what is left of the rows that are kept when the threshold is lowered."""
-    left = below(held.places, threshold)
-    waiting = (join_rows([*held.waiting])[left],) if held.waiting else ()
-    return held._replace(waiting=waiting, threshold=threshold, places=held.places[left])
+def check_size(rows: Any, order: int, *, of: Any) -> None:
+    """Raise unless rows for the buffer are finite, and so small that the sum over their chunk will be finite.
+
+    A chunk has fewer than 2⁴⁰ rows, each of a norm of at most the largest entry times √d, of which powers up to p are
+    taken. The error names the row among those `of` which they are the last.
+    """
+    stored = stored_numbers(rows)
+    high, low = float(stored.max(initial=0.0)), float(stored.min(initial=0.0))
+    limit: float = (float(np.finfo(np.float64).max) / 2**40) ** (1 / order) / math.sqrt(rows.shape[1])
+    if not (-limit <= low and high <= limit):  # so written that NaN fails it too
+        raise bad_row_error(of)
 
 
 def _is_one_of(array: FloatArray | None, arrays: Levels) -> bool:
     return any(array is each for each in arrays if each is not None)
+
+
+class KeptRows(RowSum):
+    """Rows that are kept, in place of a sum; they may arrive in pieces of any size.
+
+    Parameters
+    ----------
+    block : array, d x 0
+        States their width.
+    order : int
+        The order of the moment.
+    limit : RowLimit, optional
+        The most that is kept. Beyond it dense rows are quantized, and then rows are dropped so that those that are kept
+        are evenly spaced, whatever the sizes of the pieces.
+    """
+
+    def __init__(self, block: FloatArray, order: int, limit: RowLimit | None = None) -> None:
+        super().__init__("rows", block, order)
+        self.limit = limit
+
+    def update(self, rows: Any) -> None:
+        """Keep rows, a dense or CSR array. If one of them is not finite, none is kept."""
+        checked, before = self._checked(rows), self.held
+        check_size(checked, self.order, of=checked)
+        n_new = int(checked.shape[0])
+        chosen = selected(before.n_rows, before.n_rows + n_new, before.threshold) - before.n_rows
+        self._keep(checked if len(chosen) == n_new else checked[chosen], n_new, before.threshold)
+
+    def append(self, part: Part) -> None:
+        """Keep the rows that a worker picked from those that follow."""
+        self._keep(part.rows, part.n_rows, part.threshold)
+
+    def _keep(self, rows: Any, n_rows: int, threshold: int) -> None:
+        """Keep rows, which are those of the next `n_rows` rows that a threshold selects."""
+        before, limit = self.held, self.limit
+        first, n_seen = before.n_rows, before.n_rows + n_rows
+        if limit is None:
+            self.held = before._replace(n_rows=n_seen, waiting=grown(before.waiting, rows.copy()))
+            return
+        waiting = before.waiting
+        if limit.quantizes(n_seen, rows):
+            rows = QuantizedRows.of(rows)
+            waiting = tuple(map(QuantizedRows.of, waiting))
+        if rows.shape[0]:
+            waiting = grown(waiting, rows if isinstance(rows, QuantizedRows) else rows.copy(), join_kept)
+        places = np.concatenate([before.places, selected(first, n_seen, threshold)])
+        held = before._replace(n_rows=n_seen, waiting=waiting, places=places)
+        if threshold != before.threshold:
+            held = _thinned(held, min(threshold, before.threshold))
+        while not limit.allows(held.waiting):
+            held = _thinned(held, lowered(held.threshold))
+        self.held = held
+
+    def rows(self) -> Any:
+        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
+        self.held = self.held._replace(waiting=(join_kept([*self.held.waiting]),))
+        return self.held.waiting[0]
+
+
+def _thinned(held: Held, threshold: int) -> Held:
+    """Return what is left of the rows that are kept when the threshold is lowered."""
+    left, waiting = below(held.places, threshold), held.waiting
+    if waiting:
+        rows = join_kept([*waiting])
+        quantized = isinstance(rows, QuantizedRows)
+        waiting = (QuantizedRows(rows.codes[left], rows.scales[left]) if quantized else rows[left],)
+    return held._replace(waiting=waiting, threshold=threshold, places=held.places[left])

@@ -8,13 +8,10 @@ depends on the number of rows only.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.types import IndexArray
-from odeco.io.rows import is_sparse
 
 #: The threshold that selects all rows.
 ALL_ROWS = 2**32
@@ -23,22 +20,6 @@ ALL_ROWS = 2**32
 NO_PLACES: IndexArray = np.empty(0, np.int64)
 
 _SWAPS = ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF), (16, 0x0000FFFF))
-
-
-class RowLimit(NamedTuple):
-    """The most rows, and the most bytes of rows, that are kept of a pass."""
-
-    n_rows: int
-    n_bytes: int
-
-    def allows(self, pieces: tuple[Any, ...]) -> bool:
-        """Tell whether pieces of rows are within the limit; a single row always is."""
-        n_rows = sum(int(piece.shape[0]) for piece in pieces)
-        n_bytes = sum(
-            piece.nbytes if not is_sparse(piece) else piece.data.nbytes + piece.indices.nbytes + piece.indptr.nbytes
-            for piece in pieces
-        )
-        return n_rows <= 1 or (n_rows <= self.n_rows and n_bytes <= self.n_bytes)
 
 
 def selected(start: int, stop: int, threshold: int) -> IndexArray:
@@ -64,9 +45,9 @@ def lowered(threshold: int) -> int:
     return max(1, threshold - (1 << max(0, (threshold - 1).bit_length() - 3)))
 
 
-def first_threshold(n_rows: int, limit: RowLimit | None) -> int:
+def first_threshold(n_rows: int, most: int) -> int:
     """Return a threshold that selects at least what is kept of `n_rows` rows in the end, and little more."""
     threshold = ALL_ROWS
-    while limit is not None and n_rows * threshold / ALL_ROWS - 64 > limit.n_rows:
+    while n_rows * threshold / ALL_ROWS - 64 > most:
         threshold = lowered(threshold)
     return threshold

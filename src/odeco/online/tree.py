@@ -81,7 +81,7 @@ def _n_missing(waiting: Waiting, rows: Any, start: int, n_before: int) -> int:
     return min(int(np.searchsorted(ends, rows.indptr[start] + missing_size)) + 1, by_rows)
 
 
-def grown(waiting: Waiting, piece: Any) -> Waiting:
+def grown(waiting: Waiting, piece: Any, join: Callable[[list[Any]], Any] = join_rows) -> Waiting:
     """Return the buffer with one more piece.
 
     A piece is joined with the one before it once it is half as long. So rows that arrive one by one are copied a few
@@ -89,7 +89,7 @@ def grown(waiting: Waiting, piece: Any) -> Waiting:
     """
     pieces = [*waiting, piece]
     while len(pieces) > 1 and 2 * pieces[-1].shape[0] >= pieces[-2].shape[0]:
-        pieces[-2:] = [join_rows(pieces[-2:])]
+        pieces[-2:] = [join(pieces[-2:])]
     return tuple(pieces)
 
 
@@ -118,7 +118,7 @@ class Part(NamedTuple):
         The sums.
     checksum : int
         The sum of the bits of all numbers in the rows, modulo 2⁶⁴; 0 if it is not used.
-    rows : array, CSR array or None
+    rows : array, CSR array, QuantizedRows or None
         Where rows are kept: those that `threshold` selects, counted from the first of the sum; then there are no sums.
     threshold : int
         See `rows`.
@@ -175,9 +175,6 @@ def appended(whole: Part, part: Part, add: Add) -> Part:
     height = node_rows(part.n_rows, part.unit)
     n_rows, levels = whole.n_rows + part.n_rows, whole.levels
     checksum = (whole.checksum + part.checksum) % 2**64
-    if part.rows is not None:
-        rows = part.rows if whole.rows is None else join_rows([whole.rows, part.rows])
-        return Part(n_rows, part.unit, (), checksum, rows, part.threshold)
     held = [(level, array) for level, array in enumerate(part.levels) if array is not None]
     if whole.n_rows % height == 0 and part.n_rows < height:  # below all that the sum holds
         after = [*levels, *[None] * (len(part.levels) - len(levels))]

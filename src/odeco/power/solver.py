@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odeco._util.schema import Sizes
 from odeco._util.types import FloatArray
@@ -143,6 +144,10 @@ class Solver(Protocol):
         """The evidence for the number of components, if that was not given."""
 
     @property
+    def confirmed(self) -> NDArray[np.bool_] | None:
+        """Which components rows confirm that did not find them; None if all, or if none were held out."""
+
+    @property
     def status(self) -> str:
         """What the next reply is for, for a progress display."""
 
@@ -178,6 +183,10 @@ class FiniteSolver:
 
     #: The number of components is given.
     rank_evidence: RankEvidence | None = None
+
+    @property
+    def confirmed(self) -> None:
+        """None: no rows are held out."""
 
     def end_pass(self) -> Self:
         """Return the state itself: the end of a pass changes nothing."""

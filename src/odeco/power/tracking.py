@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field, part_field
@@ -32,6 +33,9 @@ _RIDGE = 1e-5
 
 #: A joint step may bring a vector this much nearer to the span of stronger ones, as a share of its distance.
 _LEAST_APART = 0.1
+
+#: Deviations after which the spread of values is known to a quarter.
+_ENOUGH_DEVIATIONS = 8
 
 #: Weights and numbers of rows in a file are at most this.
 _MAX_ROWS = 2.0**63
@@ -70,6 +74,9 @@ class Tracker(State):
         The mean of the values over these rows.
     rank_evidence : RankEvidence or None
         The evidence for the number of components, if that was not given.
+    confirmed : array of k booleans, or None
+        Which components rows confirm that did not find them; None for all. The others may fit noise, and rows that
+        found them would bear them out, so nothing is said of their angles.
     """
 
     probes_converge: ClassVar[bool] = False
@@ -94,6 +101,7 @@ class Tracker(State):
     settled_weight: float = array_field(low=0, high=_MAX_ROWS)
     settled_values: FloatArray = array_field("k", rule=usable_array("k"))
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
+    confirmed: NDArray[np.bool_] | None = array_field("k", kind="b", default=None)
 
     @classmethod
     def start(
@@ -129,9 +137,12 @@ class Tracker(State):
 
         They count as the `n_rows` rows of its last reply if they were read off it. Those of a tracker keep their order.
         """
-        found = solver.components if isinstance(solver, Tracker) else solver.components.sorted_by_weight()
+        found, confirmed = solver.components, solver.confirmed
+        if not isinstance(solver, Tracker):
+            confirmed = None if confirmed is None else confirmed[found.largest_first()]
+            found = found.sorted_by_weight()
         tracker = cls.start(found, n_rows=n_rows if solver.found_in_reply else 0, **settings)
-        return replace(tracker, rank_evidence=solver.rank_evidence)
+        return replace(tracker, rank_evidence=solver.rank_evidence, confirmed=confirmed)
 
     @property
     def query(self) -> Literal["image"]:
@@ -220,10 +231,25 @@ class Tracker(State):
         rows = self.n_deviations * self.weight**2 / self.squared_weight
         weight_errors = np.sqrt(np.maximum(self.value_spread, 0) / rows)
         angle_errors = np.sqrt(np.maximum(self.image_spread, 0) / rows) / np.abs(self.values)
+        if self.confirmed is not None:
+            angle_errors = np.where(self.confirmed, angle_errors, math.pi / 2)
         if not self.orthogonal:  # a vector that errs by more than it differs from the span of the others is not known
             apart = _distances(self.components.vectors)
             angle_errors = np.where(angle_errors < apart, angle_errors, math.pi / 2)
         return weight_errors, angle_errors
+
+    def confirmed_by_last_rows(self, n_errors: float) -> NDArray[np.bool_]:
+        """Tell which values over the rows since the vectors were moved last are larger than `n_errors` of their errors.
+
+        These rows had no part in the vectors. After few deviations the errors are not known well enough to tell.
+        """
+        n_rows = self.weight - self.settled_weight
+        if self.n_deviations < _ENOUGH_DEVIATIONS or n_rows <= 0:
+            return np.zeros(self.values.shape, dtype=np.bool_)
+        values = (self.weight * self.values - self.settled_weight * self.settled_values) / n_rows
+        errors = np.sqrt(np.maximum(self.value_spread, 0) / self.n_deviations / n_rows)
+        confirmed: NDArray[np.bool_] = np.abs(values) > n_errors * errors
+        return confirmed
 
     def noise_ratio(self, n_rows: int) -> float | None:
         """Return the noise in the mean over that in one image, for batches of `n_rows` rows with equal noise.

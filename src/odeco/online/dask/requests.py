@@ -15,8 +15,9 @@ from odeco._util.threads import one_thread
 from odeco._util.types import FloatArray
 from odeco.errors import SourceError
 from odeco.io.reading import sum_of_bits
-from odeco.io.rows import check_private_structure, join_rows, row_slice, to_csr
+from odeco.io.rows import check_private_structure, is_sparse, row_slice, to_csr
 from odeco.io.source import Block, Source
+from odeco.online.block import QuantizedRows, RowLimit, join_kept
 from odeco.online.dask.client import (
     MAX_TRIES,
     Cluster,
@@ -29,9 +30,9 @@ from odeco.online.dask.client import (
 )
 from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows
 from odeco.online.run import Run
-from odeco.online.sums import Question, RowSum
+from odeco.online.sums import KeptRows, Question, RowSum, check_size
 from odeco.online.sums import Question as Kind
-from odeco.online.thinning import ALL_ROWS, RowLimit, first_threshold, selected
+from odeco.online.thinning import ALL_ROWS, first_threshold, selected
 from odeco.online.tree import RADIX, Part, joined, nodes, rows_per_unit
 from odeco.privacy.clip import clipped_rows
 
@@ -55,8 +56,10 @@ class Task(NamedTuple):
         For a private run, the norm to which rows are clipped; no error then depends on a row.
     versions : tuple
         The versions of packages on the client.
-    threshold : int
-        Where rows are kept: it selects them, counted from the first of all (`odeco.online.thinning`).
+    n_rows : int
+        The number of all rows.
+    limit : RowLimit or None
+        Where rows are kept: the most of them.
     """
 
     kind: Kind
@@ -66,16 +69,17 @@ class Task(NamedTuple):
     name: str
     norm_bound: float | None
     versions: tuple[tuple[str, str], ...]
-    threshold: int = ALL_ROWS
+    n_rows: int
+    limit: RowLimit | None = None
 
 
 def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]) -> Part:
     """Return the sum over the rows of one node; `blocks` are the arrays of pieces that are not in files."""
     check_versions(task.versions)
     with one_thread():
-        total, checksum = RowSum(task.kind, block, task.order), 0
         if task.kind == "rows":
             return _pick_rows(task, pieces, blocks)
+        total, checksum = RowSum(task.kind, block, task.order), 0
         if task.norm_bound is None:
             for rows in read(pieces, blocks, task.n_features, task.name):
                 total.update(rows)
@@ -88,14 +92,18 @@ def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]
 
 
 def _pick_rows(task: Task, pieces: list[Piece], blocks: list[Any]) -> Part:
-    """Return the rows of a node that the threshold selects, counted from the first row of all."""
-    kept, checksum, n_rows = list[Any](), 0, 0
+    """Return rows of a node that are evenly spaced over all rows: what is kept of it in the end, and little more."""
+    kept, checksum, n_rows, threshold = list[Any](), 0, 0, ALL_ROWS
     for rows in read(pieces, blocks, task.n_features, task.name):
-        first = pieces[0].first + n_rows
-        kept.append(rows[selected(first, first + int(rows.shape[0]), task.threshold) - first])
+        check_size(rows, task.order, of=rows)
+        first, limit = pieces[0].first + n_rows, task.limit
+        if limit is not None:
+            threshold = first_threshold(task.n_rows, limit.most(sparse=is_sparse(rows)))
+        picked = rows[selected(first, first + int(rows.shape[0]), threshold) - first]
+        kept.append(QuantizedRows.of(picked) if limit and limit.quantizes(task.n_rows, picked) else picked)
         checksum, n_rows = checksum + sum_of_bits(rows), n_rows + int(rows.shape[0])
     check_count_of(pieces, n_rows, task.name)
-    return Part(n_rows, task.unit, (), checksum % 2**64, join_rows(kept), task.threshold)
+    return Part(n_rows, task.unit, (), checksum % 2**64, join_kept(kept), threshold)
 
 
 def check_count_of(pieces: list[Piece], n_rows: int, name: str) -> None:
@@ -109,8 +117,11 @@ def check_count_of(pieces: list[Piece], n_rows: int, name: str) -> None:
 
 
 def join(*parts: Part) -> Part:
-    """Return the sum over the rows of consecutive nodes."""
-    return joined([*parts])
+    """Return the sum over the rows of consecutive nodes, or their rows that are kept."""
+    if parts[0].rows is None:
+        return joined([*parts])
+    n_rows, checksum = (sum(getattr(part, name) for part in parts) for name in ("n_rows", "checksum"))
+    return parts[0]._replace(n_rows=n_rows, checksum=checksum % 2**64, rows=join_kept([part.rows for part in parts]))
 
 
 def read(pieces: list[Piece], blocks: list[Any], n_features: int, name: str) -> Iterator[Block]:
@@ -334,8 +345,8 @@ def sum_over_rows(
     With `norm_bound`, for a private run, rows are clipped to it, and no error depends on a row. Where rows are kept up
     to a `limit`, workers return little more than that.
     """
-    unit, threshold = rows_per_unit(rows.n_features, sparse=rows.sparse), first_threshold(rows.n_rows, limit)
-    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions(), threshold)
+    unit = rows_per_unit(rows.n_features, sparse=rows.sparse)
+    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions(), rows.n_rows, limit)
     return Order(add_up, task, block, unit)
 
 
@@ -359,7 +370,8 @@ def cluster_rows(
 def sum_on_cluster(rows: ClusterRows, run: Run, segments: Sequence[Segment]) -> Generator[Answer, None, None]:
     """Let workers add up what the question of a run needs, and give the sums to the run; yield what `ask` yields."""
     total = run.total
-    order = sum_over_rows(rows, total.question, total.block, total.order, run.mean.norm_bound, total.limit)
+    limit = total.limit if isinstance(total, KeptRows) else None
+    order = sum_over_rows(rows, total.question, total.block, total.order, run.mean.norm_bound, limit)
     for answer in ask(rows, order, segments):
         if answer.part is not None:
             run.take(answer.part, dense=not rows.sparse)
