@@ -83,6 +83,11 @@ def split_record(text: str, delimiter: str) -> list[str]:
     return next(csv.reader([text], delimiter=delimiter, strict=True))
 
 
+def is_missing(cell: str) -> bool:
+    """Tell whether a cell of a text table stands for a missing value."""
+    return cell.strip().lower() in _MISSING
+
+
 def find_delimiter(first: str, suffix: str = "") -> str:
     """Return the delimiter of a table: a tab in a ``.tsv`` file, else the most frequent one in the first record."""
     return "\t" if suffix == ".tsv" and "\t" in first else max(DELIMITERS, key=first.count)
@@ -231,7 +236,7 @@ def read_text_table(path: Path, *, private: bool = False) -> TextTable:
     with open_text(path, private=private) as file:
         columns, records = read_cells(file, str(path), path.suffix, private=private)
         stripped = ([cell.strip() for cell in row] for _, row in records)
-        rows = [[None if cell.lower() in _MISSING else cell for cell in row] for row in stripped]
+        rows = [[None if is_missing(cell) else cell for cell in row] for row in stripped]
     if not rows or not columns:
         raise ValueError(f"{path} must have a line of names and at least one row. It has {len(rows)} rows. Add some.")
     cells = np.empty((len(rows), len(columns)), dtype=object)

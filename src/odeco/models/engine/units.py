@@ -18,6 +18,7 @@ from odeco._util.types import FloatArray
 from odeco.errors import DominantColumnWarning
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.gaussians import blocks_of
+from odeco.models.engine.missing import column_moments, column_ranges, has_missing
 
 Standardize = bool | Literal["auto"]
 
@@ -41,15 +42,18 @@ def column_scale(rows: FloatArray, standardize: Standardize) -> FloatArray | Non
     """
     if standardize is False:
         return None
-    with np.errstate(over="ignore"):
-        ranges = np.ptp(rows, axis=0)
+    ranges = column_ranges(rows)
     varies = ranges > 0
     if standardize == "auto" and not (varies.any() and ranges.max() > MAX_RATIO * ranges[varies].min()):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, units = rows.mean(axis=0), np.where(varies, ranges, 1.0)
-        squares = sum(np.square((block - mean) / units).sum(axis=0) for block in blocks_of(rows))
-        scale = np.where(varies, units * np.sqrt(squares / len(rows)), 1.0)
+        units = np.where(varies, ranges, 1.0)
+        if has_missing(rows):
+            squares = column_moments(rows / units)[1]
+        else:
+            mean = rows.mean(axis=0)
+            squares = sum(np.square((block - mean) / units).sum(axis=0) for block in blocks_of(rows)) / len(rows)
+        scale = np.where(varies, units * np.sqrt(squares), 1.0)
     usable = (scale > MIN_SCALE) & (scale < MAX_SCALE)
     if usable.all():
         return scale

@@ -241,4 +241,5 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.estimator_type = "density_estimator"  # DensityMixin would replace `score`
+        tags.input_tags.allow_nan = True
         return tags

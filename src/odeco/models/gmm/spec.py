@@ -16,6 +16,7 @@ from odeco.models.engine.description import Description
 from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, Gaussians, GaussianStatistics
+from odeco.models.engine.missing import check_columns, column_moments, column_ranges, filled, has_missing
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
@@ -84,10 +85,14 @@ class MixtureContext(State):
     floor: Any = array_field(rule=_check_floor, default=0.0)
     scale: FloatArray = array_field(None, low=MIN_SCALE, high=MAX_SCALE, default=np.zeros(0))
 
-    @property
-    def log_volume(self) -> float:
-        """The logarithm of the volume of rows, divided by that of scaled rows."""
-        return float(np.log(self.scale).sum())
+    def log_volumes(self, rows: FloatArray) -> Any:
+        """Return the logarithm of the volume of observed columns, divided by that of scaled ones: for all rows alike.
+
+        Of rows with missing values, it is that of each row.
+        """
+        if not self.scale.size:
+            return 0.0
+        return (~np.isnan(rows)) @ np.log(self.scale) if has_missing(rows) else float(np.log(self.scale).sum())
 
 
 class MixtureSpec(EMSpec):
@@ -103,13 +108,16 @@ class MixtureSpec(EMSpec):
 
     settings: TensorMixture
 
+    def check_rows(self, rows: Any, where: str, n_features: int) -> None:
+        """Require rows, in which NaN is missing."""
+        array(None, "n_features", nan=True)(rows, where, {"n_features": n_features})
+
     def update_context(self, context: MixtureContext, data: FloatArray) -> MixtureContext:
         """Return the variance floor of the first rows."""
         if np.any(context.floor):
             return context
-        with np.errstate(over="ignore"):
-            ranges = np.ptp(data, axis=0)
-        spread, moment = float(ranges.max()), None
+        ranges = column_ranges(data)
+        spread, moment = float(np.fmax.reduce(ranges)), None
         if spread < _MAX_VARIANCE:  # squares of larger differences would overflow
             moment = second_moment(data, parallel=self.parallel)
         variance = np.inf if moment is None else moment.variance
@@ -135,6 +143,7 @@ class MixtureSpec(EMSpec):
     def fit(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
         """Return the mixture of rows, which are standardised first if the settings or the rows ask for it."""
         n, k = len(data), self.settings.n_components
+        check_columns(data, self.names)
         scale = column_scale(data, self.settings.standardize)
         spec, number = self._with_kind(data if scale is None else data / scale, base, seed)
         depends_on_units = scale is not None and spec.settings.covariance_type == "spherical"
@@ -195,12 +204,13 @@ class MixtureSpec(EMSpec):
     ) -> list[tuple[str, Gaussians]]:
         """Return starts from the third moment, if there are enough features, and by k-means++."""
         settings, moment = self.settings, second_moment(data, parallel=self.parallel)
+        observed, data, trial = trial, filled(data, moment.mean), filled(trial, moment.mean)
         kind: Any = settings.covariance_type  # "auto" was replaced by one of three before
         found: list[Start] = []
         if can_be_spectral(k, data.shape[1]):
             found.append(spectral_start(data, moment, k, seed=seed, parallel=self.parallel))
             first = found[0].gaussians(kind, context.floor)
-            guess = em(self.step_on(trial, context), first, max_iter=self.first_iter, tol=settings.tol).params
+            guess = em(self.step_on(observed, context), first, max_iter=self.first_iter, tol=settings.tol).params
             found.append(whitened_start(trial, moment, guess, seed=seed))
         n_rows = max(_SEED_ROWS, _SEED_ROWS_EACH * k)
         begun = [(each.name, each.gaussians(kind, context.floor)) for each in found]
@@ -245,12 +255,14 @@ class MixtureSpec(EMSpec):
     def posterior(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of components for each row, and the log-density of each in its own units."""
         posterior, log_densities = params.posterior(block)
-        return posterior, log_densities - context.log_volume
+        return posterior, log_densities - context.log_volumes(block)
 
     def e_step(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> GaussianStatistics:
         """Return the sufficient statistics of a block of rows."""
         statistics = params.e_step(block)
-        return replace(statistics, log_likelihood=statistics.log_likelihood - len(block) * context.log_volume)
+        volumes = context.log_volumes(block)
+        total = float(volumes.sum()) if np.ndim(volumes) else len(block) * volumes
+        return replace(statistics, log_likelihood=statistics.log_likelihood - total)
 
     def m_step(self, statistics: GaussianStatistics, params: Gaussians, context: MixtureContext) -> Gaussians:
         """Return the Gaussians of the largest likelihood."""
@@ -270,11 +282,11 @@ class MixtureSpec(EMSpec):
         if k == 1 or fit.context.scale.size:
             return
         some = self.trial(data, k, np.random.default_rng(seed))
-        variances = some.var(axis=0)
+        means, variances = column_moments(some)
 
         def agreement() -> float:
             context = MixtureContext(scale=np.sqrt(np.where(variances > 0, variances, 1.0)))
-            rows, kind = (some - some.mean(axis=0)) / context.scale, fit.params.covariance_type
+            rows, kind = (some - means) / context.scale, fit.params.covariance_type
             other = MixtureSpec(replace(self.settings, covariance_type="diag" if kind == "spherical" else kind))
             params = other.learn(rows, other.update_context(context, rows), k, seed)[1].params
             own, own_scores = self.posterior(fit.params, some, fit.context)

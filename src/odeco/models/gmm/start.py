@@ -33,6 +33,7 @@ from odeco.models.engine.gaussians import (
     squared_norms,
     weighted_sums,
 )
+from odeco.models.engine.missing import column_moments
 from odeco.models.engine.moments import SecondMoment
 from odeco.tensors.dense import sum_of_cubes
 
@@ -77,6 +78,8 @@ def second_moment(rows: FloatArray, *, parallel: bool = False) -> SecondMoment:
     """Return the mean and covariance of rows, in two passes: differences of squares would lose digits."""
     n = len(rows)
     mean = sum(map_blocks(lambda block: block.sum(axis=0), blocks_of(rows), parallel=parallel)) / n
+    if np.isnan(mean).any():
+        return _available_moment(rows)
 
     def scatter(block: FloatArray) -> FloatArray:
         centred = block - mean
@@ -84,6 +87,14 @@ def second_moment(rows: FloatArray, *, parallel: bool = False) -> SecondMoment:
 
     total = sum(map_blocks(scatter, blocks_of(rows), parallel=parallel))
     return SecondMoment(np.asarray(mean), np.asarray(total), n)
+
+
+def _available_moment(rows: FloatArray) -> SecondMoment:
+    mean = column_moments(rows)[0]
+    counts = np.maximum((~np.isnan(rows)).sum(axis=0), 1)
+    roots = np.sqrt(len(rows) / counts)
+    centred = np.where(np.isnan(rows), 0.0, rows - mean) * roots
+    return SecondMoment(mean, centred.T @ centred, len(rows))
 
 
 def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_SHARE) -> Span:

@@ -15,6 +15,7 @@ from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
+from odeco.models.engine.missing import has_missing
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, optional, param
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
@@ -345,7 +346,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
                     )
                 context = replace(context, mask=mask)
         else:
-            X = in_memory(X)
+            X = in_memory(X, nulls_are_nan=True)
             check_cells(X)
             names = context.names.tolist()
             if symbol_names is not None and check_names(symbol_names, None) != names:
@@ -353,7 +354,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
                     "`symbol_names` must be those of the first batch. Got others. Pass them with that batch only."
                 )
             column = as_column(encode_texts(X, names)[0] if names else X) if context.n_symbols else X
-            checked = validate_data(self, column, reset=False, dtype="numeric")
+            checked = self._checked(column, reset=False, dtype="numeric")
             if context.n_symbols:
                 rows = as_symbols(checked, context.n_symbols)[0][:, None]
             else:
@@ -365,17 +366,21 @@ class TensorHMM(PrivateEstimator, EMEstimator):
 
     def _encode_first(self, X: Any, symbol_names: Any, *, in_batches: bool) -> tuple[Any, HMMContext]:
         """Return the first rows of a model, and what they are."""
-        X = in_memory(X)
+        X = in_memory(X, nulls_are_nan=True)
         check_cells(X)
-        names, kind = check_names(symbol_names, self.n_symbols), self.emissions
+        names, kind, given = check_names(symbol_names, self.n_symbols), self.emissions, X
         known = bool(names) or self.n_symbols is not None
         if names or kind != "gaussian":
             X, names = encode_texts(X, names)
-        checked = validate_data(self, as_column(X), reset=True, dtype="numeric")
+        checked = self._checked(as_column(X), reset=True, dtype="numeric")
         if kind == "auto":
-            kind = "categorical" if checked.dtype.kind in "iu" and checked.shape[1] == 1 else "gaussian"
-            if kind == "categorical" and not known and not names:
-                check_codes(checked[:, 0])
+            alone = checked[:, 0] if checked.shape[1] == 1 else None
+            is_code = alone is not None and (X is not given or alone.dtype.kind in "iu")
+            kind = "categorical" if is_code else "gaussian"
+            # Whole numbers, some of which are missing, come as floats.
+            is_whole = alone is not None and has_missing(alone) and not np.any(np.mod(alone, 1) > 0)
+            if (is_code or is_whole) and not known and not names:
+                check_codes(alone)
         if kind == "categorical":
             symbols, n_symbols = as_symbols(checked, len(names) or self.n_symbols)
             if in_batches and not known:
@@ -421,4 +426,5 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.estimator_type = "density_estimator"  # DensityMixin would replace `score`
+        tags.input_tags.allow_nan = True
         return tags
