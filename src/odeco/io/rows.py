@@ -6,6 +6,7 @@ point to, so every CSR array from outside is checked here first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -192,6 +193,18 @@ def first_fault(rows: Any, *, missing: bool = False) -> tuple[int, int, str] | N
     first = tuple(bad[0].tolist())
     row, column = (row_of(first[0], rows.indptr), int(rows.indices[first[0]])) if is_sparse(rows) else first
     return row, column, "NaN" if np.isnan(stored[first]) else "infinity"
+
+
+def check_columns(rows: NDArray[Any], names: Sequence[str]) -> None:
+    """Raise if a column has no observed value."""
+    empty = np.isnan(np.fmax.reduce(rows, axis=0))
+    if empty.any():
+        column = int(np.argmax(empty))
+        name = f"{names[column]!s} (column {column})" if len(names) else f"Column {column}"
+        raise ValueError(
+            f"Every column must have a value that is not missing. {name} has none in {len(rows):,} rows. Leave it out, "
+            "or pass rows in which it has values."
+        )
 
 
 def bad_row_error(rows: Any) -> BadRowError:

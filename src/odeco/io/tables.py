@@ -368,7 +368,8 @@ def _as_times(texts: Any) -> FloatArray:
     return times
 
 
-def number_symbols(symbols: Any) -> tuple[IndexArray, list[str]]:
-    """Return symbols as whole numbers, and the symbols in alphabetical order."""
-    names, codes = np.unique(_filled(symbols, "symbol"), return_inverse=True)
-    return codes, names.tolist()
+def number_symbols(symbols: Any) -> tuple[FloatArray, list[str]]:
+    """Return symbols as whole numbers, NaN if they are missing, and the symbols in alphabetical order."""
+    names = sorted({cell for cell in symbols if cell is not None})
+    codes = {name: float(code) for code, name in enumerate(names)}
+    return np.array([codes.get(cell, np.nan) for cell in symbols]), names

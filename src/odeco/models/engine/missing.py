@@ -15,7 +15,7 @@ E[x xᵀ | observed, h] in the place of x and x xᵀ.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,18 +54,6 @@ def column_moments(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 def filled(rows: FloatArray, by: Any) -> FloatArray:
     """Return rows with other values in the place of missing ones."""
     return np.where(np.isnan(rows), by, rows) if has_missing(rows) else rows
-
-
-def check_columns(rows: FloatArray, names: Sequence[str]) -> None:
-    """Raise if a column has no observed value."""
-    empty = np.isnan(np.fmax.reduce(rows, axis=0))
-    if empty.any():
-        column = int(np.argmax(empty))
-        name = f"{names[column]!s} (column {column})" if len(names) else f"Column {column}"
-        raise ValueError(
-            f"Every column must have a value that is not missing. {name} has none in {len(rows):,} rows. Leave it out, "
-            "or pass rows in which it has values."
-        )
 
 
 def parts_of(rows: FloatArray, n_components: int) -> Iterator[slice]:

@@ -12,11 +12,12 @@ from sklearn.metrics import adjusted_rand_score
 from odeco._util.schema import Sizes, array, require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, Gaussians, GaussianStatistics
-from odeco.models.engine.missing import check_columns, column_moments, column_ranges, filled, has_missing
+from odeco.models.engine.missing import column_moments, column_ranges, filled, has_missing
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows

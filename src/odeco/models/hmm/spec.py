@@ -13,10 +13,11 @@ import numpy as np
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field
 from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import EMResult, best_of
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.engine.missing import check_columns, filled, has_missing
+from odeco.models.engine.missing import filled, has_missing
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import N_FOLDS, Calibration
 from odeco.models.engine.spec import EMSpec

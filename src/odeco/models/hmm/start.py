@@ -268,6 +268,7 @@ def start_of_vectors(
     symbols, n_symbols = quantise(emissions.coordinates(rows), n_states, seed=seed)
     hmm = start_of_symbols(symbols, begins, n_symbols, n_states, min_share=min_share, seed=seed)
     hmm = baum_welch(hmm, symbols, begins, max_iter=_QUANTISED_ITER, tol=0.0).params
+    emissions = emissions.permuted(np.zeros(hmm.n_states, np.int64))  # all states are the same yet
     statistics = emissions.statistics(rows, hmm.posterior(symbols, begins))
     return HMM(hmm.initial, hmm.transitions, emissions.m_step(statistics))
 
