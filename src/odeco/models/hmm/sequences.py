@@ -208,7 +208,7 @@ def encode_texts(X: Any, names: list[str]) -> tuple[Any, list[str]]:
         )
     if missing.any():
         codes = np.where(missing, np.nan, codes)
-    if hasattr(X, "columns") and not hasattr(X, "column_names"):  # a table, but of pyarrow, keeps the name of its column
+    if hasattr(X, "columns") and not hasattr(X, "column_names"):  # not of pyarrow: it keeps the name of its column
         return type(X)({X.columns[0]: codes}), known.tolist()
     return codes[:, None], known.tolist()
 
