@@ -247,7 +247,7 @@ def starts(n_seeds: int, only: str) -> None:
             gaps = np.where(rng.random(rows.shape) < 0.4, np.nan, rows)
             how: Any = {"covariance_type": kind, "random_state": 0}
             model, complete = TensorMixture(k, **how).fit(gaps), TensorMixture(k, **how).fit(rows)
-            fit, spec = complete._learnt.fit, complete._learnt.spec
+            fit, spec = complete._learnt.fit, complete._em_spec()
             reached = em(spec.step_on(gaps, fit.context), fit.params, max_iter=500, tol=1e-4).log_likelihood
             differences.append(model.lower_bound_ - reached)
             agreements.append(
