@@ -148,6 +148,10 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     result depends on the rows and their order, and not on how they are cut into batches. After `fit`, `partial_fit`
     begins a new stream.
 
+    **Missing values**, single columns or whole rows, are NaN, None, nulls of tables and empty cells of files; they must
+    be missing at random. The likelihood of a row is that of its observed columns, and 1 if there are none. So rows of
+    NaN after the last one forecast its states.
+
     `summary` calls states well apart if, given their sequence, at least 95 % of rows drawn from the model can be
     assigned to their own state, and overlapping if at least 75 %; in both cases at least half of the errors of always
     guessing the most frequent state must be avoided. Changing the unit of a column does not change states: rows are
@@ -230,7 +234,8 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         Parameters
         ----------
         X : array, n x d; or symbols, n or n x 1
-            The rows of all sequences, one sequence after the other. Symbols are whole numbers from 0, or texts.
+            The rows of all sequences, one sequence after the other. Symbols are whole numbers from 0, or texts. NaN is
+            a missing value, and so is None among texts.
         y : object
             Ignored.
         lengths : array of int, optional
