@@ -203,7 +203,7 @@ def test_stream_reads_every_kind_of_file_alike(folder):
 
 
 def test_stream_refuses_bad_rows_and_short_streams(folder):
-    assert "Row 7 of nan.npy holds NaN." in fails(1, "stream", "nan.npy", "-k", "3", cwd=folder)
+    assert "Row 7 of nan.npy holds NaN in column 2." in fails(1, "stream", "nan.npy", "-k", "3", cwd=folder)
     text = fails(1, "stream", "rows.npy", "-k", "3", "--method", "power", "--batch-size", "5000", cwd=folder)
     assert "The stream ended after 1 of the" in text
     assert "a smaller --batch-size" in text

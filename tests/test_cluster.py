@@ -164,12 +164,12 @@ def test_what_is_wrong_with_a_file_arrives_with_its_name_and_row(client, folder,
     bad[12_345, 3] = np.nan
     np.save(tmp_path / "part-9.npy", bad)
     (tmp_path / "part-0.npy").symlink_to(folder / "part-0.npy")
-    with pytest.raises(odeco.SourceError, match=r"Row 12,345 of part-9\.npy holds NaN") as caught:
+    with pytest.raises(odeco.SourceError, match=r"Row 12,345 of part-9\.npy holds NaN in column 3") as caught:
         odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, method="core", rng=0, client=client)
     with pytest.raises(odeco.SourceError) as plainly:
         odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, method="core", rng=0)
     assert str(caught.value) == str(plainly.value)
-    with pytest.raises(odeco.SourceError, match=r"Row 12,345 of the Dask array holds NaN"):
+    with pytest.raises(odeco.SourceError, match=r"Row 12,345 of the Dask array holds NaN in column 3"):
         odeco.decompose_stream(da.from_array(bad, chunks=(7_000, D)), K, rng=0)
     whole = (folder / "part-2.npz").read_bytes()
     (tmp_path / "damaged.npz").write_bytes(whole[:80_000] + bytes(2_000) + whole[82_000:])

@@ -294,6 +294,35 @@ def test_a_log_in_the_order_of_time_gives_the_states_that_sorted_sequences_give(
     np.testing.assert_array_equal(found["sorted"], found["mixed"])
 
 
+def test_cells_of_numbers_and_symbols_may_be_empty(clusters, tmp_path, capsys):
+    path, truth = clusters
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    for row, line in enumerate(lines[1:]):
+        if row % 4 == 0:
+            line[1 + row % 3] = ("", "NA")[row % 8 == 0]
+    path.write_text("\n".join(map(",".join, lines)))
+    labels = tmp_path / "labels.csv"
+    learn(capsys, "mixture", path, "--drop", "id", "-k", 3, "--labels", labels)
+    known = np.array([("" not in line) and ("NA" not in line) for line in lines[1:]])
+    assert agree(labels_in(labels)[2][known, 0], truth[known])
+    shown, _ = learn(capsys, "hmm", path, "--drop", "id", "-k", 3)
+    assert "3 states" in shown
+    _, error = learn(capsys, "ica", path, "--drop", "id", "-k", 2, code=1)
+    assert "Row 0 of rows.csv (line 2) must be all numbers. Got 'NA' in column 'width'" in error
+    path.write_text("\n".join(f"{i},,{i}" for i in range(20)).join(["a,b,c\n", ""]))
+    _, error = learn(capsys, "mixture", path, "-k", 2, code=1)
+    assert "b (column 1) has none in 20 rows" in error
+
+    log = tmp_path / "log.csv"
+    log.write_text(
+        "event,note\n" + "".join(f"{event},x\n" for event in (["a", "b", "", "a"] * 20 + ["c", "", "d", "c"] * 20))
+    )
+    shown, _ = learn(capsys, "hmm", log, "--symbol", "event", "-k", 2, "--labels", labels)
+    assert "Symbols: 0 a, 1 b, 2 c, 3 d." in shown
+    found = labels_in(labels)[2][:, 0]
+    assert agree(found, np.repeat([0, 1], 80))
+
+
 def test_sources_of_a_recording(tmp_path, capsys):
     rng = np.random.default_rng(3)
     sources = rng.laplace(size=(5000, 2))
@@ -388,11 +417,9 @@ def test_a_table_that_is_none_is_refused(tmp_path, text, words):
 
 
 def test_symbols_are_numbered_in_alphabetical_order():
-    codes, names = number_symbols(["b", "a", "b", "b"])
+    codes, names = number_symbols(["b", "a", None, "b"])
     assert names == ["a", "b"]
-    assert codes.tolist() == [1, 0, 1, 1]
-    with pytest.raises(ValueError, match="Row 2 has none"):
-        number_symbols(["b", None])
+    np.testing.assert_array_equal(codes, [1, 0, np.nan, 1])
 
 
 def test_rows_of_a_sequence_need_not_be_neighbours():

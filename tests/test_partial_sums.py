@@ -34,7 +34,7 @@ def test_mistakes_are_named():
         odeco.partial_sum(ROWS, QUERY[:, 0])
     with pytest.raises(odeco.SourceError, match="must have 5 columns"):
         odeco.partial_sum(ROWS, QUERY[:5])
-    with pytest.raises(odeco.SourceError, match="Row 1 of the array holds NaN"):
+    with pytest.raises(odeco.SourceError, match="Row 1 of the array holds NaN in column 0"):
         odeco.partial_sum(np.array([[1.0] * 6, [np.nan] * 6]), QUERY)
 
 

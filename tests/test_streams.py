@@ -245,7 +245,7 @@ def test_a_bad_row_in_a_push_over_several_batches_changes_nothing():
     )
     spoilt = rows[130:1000].copy()
     spoilt[700, 3] = np.nan
-    with pytest.raises(ValueError, match=r"^Row 700 holds NaN\."):
+    with pytest.raises(ValueError, match=r"^Row 700 holds NaN in column 3\."):
         online.partial_fit(spoilt)
     assert online.n_rows == 130
     assert np.array_equal(

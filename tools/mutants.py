@@ -408,8 +408,8 @@ MUTANTS = [
     Mutant(
         "a null in a table is an error that names its row",
         "privacy/sources.py",
-        "nulls_are_nan: ClassVar[bool] = True",
-        "nulls_are_nan: ClassVar[bool] = False",
+        "nulls_are_nan = True",
+        "nulls_are_nan = False",
         "test_information_flow.py",
         "depends and parquet",
     ),

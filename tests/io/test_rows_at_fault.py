@@ -41,8 +41,8 @@ def test_a_row_that_is_not_finite_is_named_and_the_blocks_before_it_are_read(tmp
     rows[1204, 1] = rows[1250, 0] = bad
     path = save(tmp_path, rows)
     n_rows, error = read_until_error(as_source(path, batch_rows=100))
-    named = " in column 'x1'" if path.suffix in (".parquet", ".feather") else ""
-    assert str(error) == f"Row 1,204 of {path.name} holds {what}{named}. {AGAIN}"
+    column = "'x1'" if path.suffix in (".parquet", ".feather") else 1
+    assert str(error) == f"Row 1,204 of {path.name} holds {what} in column {column}. {AGAIN}"
     assert (n_rows, error.path, error.row) == (1200, path, 1204)
 
 
@@ -62,7 +62,7 @@ def test_a_row_in_memory_that_is_not_finite_is_named(convert, name):
     rows = dense_rows()
     rows[14, 2] = np.nan
     n_rows, error = read_until_error(as_source(convert(rows), batch_rows=4))
-    assert str(error) == f"Row 14 of {name} holds NaN. {AGAIN}"
+    assert str(error) == f"Row 14 of {name} holds NaN in column 2. {AGAIN}"
     assert (n_rows, error.path, error.row) == (12, None, 14)
 
 
@@ -79,7 +79,7 @@ def test_in_a_directory_the_row_is_that_of_the_file(tmp_path):
     rows[14, 2] = np.nan
     folder = save_parts(tmp_path, rows, save_npy, ".npy")
     n_rows, error = read_until_error(as_source(folder, batch_rows=2))
-    assert str(error) == f"Row 4 of part-10.npy holds NaN. {AGAIN}"
+    assert str(error) == f"Row 4 of part-10.npy holds NaN in column 2. {AGAIN}"
     assert (n_rows, error.path, error.row) == (14, folder / "part-10.npy", 4)
 
 

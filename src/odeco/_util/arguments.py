@@ -29,6 +29,13 @@ def as_generator(rng: RngLike) -> np.random.Generator:
     return np.random.default_rng(rng)
 
 
+def is_null(cell: Any) -> bool:
+    """Tell whether a cell of a table is missing: None, NaN, or NA and NaT of pandas, which is not imported."""
+    return (
+        cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and math.isnan(cell))
+    )
+
+
 def as_seed(rng: RngLike) -> int:
     """Draw the one number that all starts of a solver depend on."""
     return int(as_generator(rng).integers(2**63))

@@ -208,9 +208,9 @@ def text_array(*choices: str) -> Rule:
     return check
 
 
-def usable_array(*shape: str | None, low: float = -_LARGEST) -> Rule:
-    """Require an array of numbers whose squares can be added up."""
-    return array(*shape, low=low, high=_LARGEST)
+def usable_array(*shape: str | None, low: float = -_LARGEST, nan: bool = False) -> Rule:
+    """Require an array of numbers whose squares can be added up, or NaN if that is allowed."""
+    return array(*shape, low=low, high=_LARGEST, nan=nan)
 
 
 def unit_vectors(*shape: str | None) -> Rule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,18 @@ def _read_weights(
 
 
 def _read_rows(
-    file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None, weight: str | None
+    file: Path,
+    *,
+    private: bool,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    weight: str | None,
+    nulls_are_nan: bool = False,
 ) -> Data:
     if private and (columns is not None or drop is not None):
         raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
     weights, columns, drop = _read_weights(file, weight, columns, drop, private=private)
-    rows, names = read_private_rows(file) if private else read_rows(file, columns, drop)
+    rows, names = read_private_rows(file) if private else read_rows(file, columns, drop, nulls_are_nan=nulls_are_nan)
     public = {"n_rows": rows.shape[0], "n_features": rows.shape[1]}
     fit = {} if weights is None else {"sample_weight": weights}
     return Data(rows, names, fit=fit, public=public, remark="" if private else _columns_used(names))
@@ -143,7 +150,8 @@ def _read_sequences(
     names: Sequence[str] | None
     remarks = []
     if table is not None and symbol is not None:
-        rows, symbol_names = number_symbols(table.column(symbol))
+        codes, symbol_names = number_symbols(table.column(symbol))
+        rows = codes[:, None]
         names, fit, emissions = [symbol], {"symbol_names": symbol_names}, "categorical"
         remarks.append(f"Symbols: {', '.join(f'{number} {name}' for number, name in enumerate(symbol_names))}.")
     else:
@@ -151,7 +159,7 @@ def _read_sequences(
             used = [name for name in (sequence, time) if name is not None and name not in (drop or [])]
             drop = [*(drop or []), *used] or None
         try:
-            rows, names = read_rows(file, columns, drop)
+            rows, names = read_rows(file, columns, drop, nulls_are_nan=True)
         except SourceError as error:
             if symbol is None and "must be all numbers" in str(error):
                 hint = f"{error} If the rows are symbols, name their column with --symbol, and that of sequences with "
@@ -227,6 +235,9 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
 #: By the names that `odeco.cli.models` has for them.
 INPUTS = {
     "rows": Input(_read_rows, _options.group(_options.columns, _options.weight, row_ids.options)),
+    "incomplete rows": Input(
+        partial(_read_rows, nulls_are_nan=True), _options.group(_options.columns, _options.weight, row_ids.options)
+    ),
     "sequences": Input(
         _read_sequences,
         _options.group(

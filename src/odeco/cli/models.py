@@ -64,13 +64,13 @@ MODELS = (
         kind="mixture",
         module="odeco.models.gmm.estimator",
         estimator="TensorMixture",
-        data="rows",
+        data="incomplete rows",
         component="cluster",
         components="clusters",
         summary="Clusters of rows of numbers: a mixture of Gaussians.",
-        text="With --epsilon, --delta and --norm-bound the model does not reveal any single row. A plan is printed "
-        "first, from public numbers; on a terminal, you are asked before anything is spent. A private CSV file begins "
-        "with a line of names, and all of its columns are read.",
+        text="Values may be missing: empty cells, NA or nulls. With --epsilon, --delta and --norm-bound the model does "
+        "not reveal any single row. A plan is printed first, from public numbers; on a terminal, you are asked before "
+        "anything is spent. A private CSV file begins with a line of names, and all of its columns are read.",
         examples=(
             "mixture rows.csv -k 10 --labels clusters.csv --report page.html",
             "mixture rows.npy -k 10 --epsilon 1 --delta 1e-6 --norm-bound 20 --out model.npz",
@@ -86,7 +86,8 @@ MODELS = (
         component="state",
         components="states",
         summary="Hidden states of sequences: a hidden Markov model.",
-        text="With --symbol the rows are symbols (texts); without it they are numbers. Rows are grouped by --sequence, "
+        text="With --symbol the rows are symbols (texts); without it they are numbers. Symbols and numbers may be "
+        "missing: empty cells, NA or nulls. Rows are grouped by --sequence, "
         "and each sequence is in the order of the table, or of --time. The names of the symbols, in alphabetical "
         "order, are stored with the model and printed. With --epsilon, --delta and --symbols the model does not reveal "
         "any single sequence, whatever its length. The symbols and the names of the sequences are public; a sequence "

@@ -20,7 +20,7 @@ from odeco._util.files import announced_arrays, read_array, try_to_write, was_wr
 from odeco.cli.output import Outputs, note
 from odeco.io.coerce import as_source
 from odeco.io.npy import load_npy
-from odeco.io.rows import is_sparse, join_rows
+from odeco.io.rows import check_columns, is_sparse, join_rows
 from odeco.io.urls import UrlPath, as_path
 from odeco.privacy.sources import open_private
 
@@ -364,13 +364,16 @@ def check_selection(columns: list[str] | None, drop: list[str] | None) -> None:
         raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
 
 
-def read_rows(file: Path, columns: list[str] | None, drop: list[str] | None) -> tuple[Any, list[str] | None]:
+def read_rows(
+    file: Path, columns: list[str] | None, drop: list[str] | None, *, nulls_are_nan: bool = False
+) -> tuple[Any, list[str] | None]:
     """Return all rows of numbers in a file, and the names of their columns."""
     check_selection(columns, drop)
-    source = as_source(str(file), columns=columns, drop=drop)
-    rows = join_rows(list(source))
-    names = getattr(source, "columns", None)
-    return rows.toarray() if is_sparse(rows) else rows, None if names is None else list(names)
+    source = as_source(str(file), columns=columns, drop=drop, nulls_are_nan=nulls_are_nan)
+    rows, names = join_rows(list(source)), getattr(source, "columns", None)
+    rows = rows.toarray() if is_sparse(rows) else rows
+    check_columns(rows, names or ())
+    return rows, None if names is None else list(names)
 
 
 def read_private_rows(file: Path) -> tuple[Any, list[str] | None]:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,6 @@ class ArrowFile(FileSource):
     `pyarrow.dataset`, which reads ahead whatever its settings are and took ten times the memory, growing with the file.
     Here about one row group, or one record batch, is in memory at a time.
     """
-
-    #: Whether a null is read as NaN; otherwise it is an error.
-    nulls_are_nan: ClassVar[bool] = False
 
     #: The names of the columns that are read; None for all.
     _chosen: list[str] | None = None
@@ -135,7 +132,9 @@ class ArrowFile(FileSource):
             yield from self._layout.read(batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls)
 
 
-def arrow_stream(data: Any, batch_rows: int | None, selection: Selection = ALL) -> Source:
+def arrow_stream(
+    data: Any, batch_rows: int | None, selection: Selection = ALL, *, nulls_are_nan: bool = False
+) -> Source:
     """Return the rows of an object with an Arrow stream; it is opened once for every pass."""
     name = f"the {type(data).__name__}"
     arrow = import_arrow(name)
@@ -153,7 +152,7 @@ def arrow_stream(data: Any, batch_rows: int | None, selection: Selection = ALL) 
             layout = Layout.of(schema, name, None)
             if layout.is_open:
                 layout, batches = _closed(layout, batches, name)
-        return layout.read(batches, name, None, batch_rows)
+        return layout.read(batches, name, None, batch_rows, nulls_are_nan=nulls_are_nan)
 
     n_rows = getattr(data, "num_rows", None)
     source = IterableSource(

@@ -38,6 +38,7 @@ def as_source(
     n_features: int | None = None,
     columns: Sequence[str] | str | None = None,
     drop: Sequence[str] | str | None = None,
+    nulls_are_nan: bool = False,
 ) -> BatchSource:
     """Return `data` as a source of blocks of rows, without reading more of it than is needed for the width.
 
@@ -67,6 +68,9 @@ def as_source(
     columns, drop : sequence of str, optional
         The names of the columns to read, in this order, or of those to leave out; for CSV, Parquet and Arrow files and
         for tables. A column that is not read may hold anything, not only numbers.
+    nulls_are_nan : bool
+        Whether missing values are read as NaN: NaN, nulls, and cells of text that are empty or hold NA, N/A, null, none
+        or a dot. By default they are errors.
 
     Returns
     -------
@@ -78,8 +82,9 @@ def as_source(
     Raises
     ------
     SourceError
-        Now or while reading: if rows hold NaN or infinity, differ in width or are not numbers; if a file is damaged
-        or cut short; if there are no rows. The blocks before the row at fault were yielded by then.
+        Now or while reading: if rows hold NaN (unless `nulls_are_nan`) or infinity, differ in width or are not numbers;
+        if a file is damaged or cut short; if there are no rows. The blocks before the row at fault were yielded by
+        then.
     TypeError
         If `data` is of a kind that cannot be read.
 
@@ -98,19 +103,23 @@ def as_source(
     """
     batch_rows = None if batch_rows is None else check_count("batch_rows", batch_rows)
     n_features = None if n_features is None else check_count("n_features", n_features)
-    source = _coerce(data, batch_rows, n_features, Selection.of(columns, drop))
+    source = _coerce(data, batch_rows, n_features, Selection.of(columns, drop), nulls_are_nan)
+    for each in getattr(source, "_files", [source]) if nulls_are_nan else []:
+        each.nulls_are_nan = True
     if n_features not in (None, source.n_features):
         raise source.fault("width", 0, n_features=n_features, given=source.n_features)
     return source
 
 
-def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection: Selection) -> Source:
+def _coerce(
+    data: Any, batch_rows: int | None, n_features: int | None, selection: Selection, nulls_are_nan: bool
+) -> Source:
     if isinstance(data, str | os.PathLike | UrlPath):
         return open_files(files_of(as_path(data)), batch_rows, n_features, selection)
     if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike | UrlPath) for path in data):
         return open_files([as_path(path) for path in data], batch_rows, n_features, selection)
     if _has_arrow_stream(data):
-        return arrow_stream(data, batch_rows, selection)
+        return arrow_stream(data, batch_rows, selection, nulls_are_nan=nulls_are_nan)
     data = data if selection.is_all else selection.of_table(data)
     if isinstance(data, Source) and batch_rows is None:
         return data
@@ -155,13 +164,13 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int | None], Source]],
 )
 
 
-def in_memory(data: Any) -> Any:
+def in_memory(data: Any, *, nulls_are_nan: bool = False) -> Any:
     """Return data for an estimator that reads them at once: files, queries and lists of one length as arrays.
 
     Anything else is returned as it is; a file has no names then, as an array has none.
     """
     if isinstance(data, str | os.PathLike | UrlPath):
-        return join_rows(list(as_source(data)))
+        return join_rows(list(as_source(data, nulls_are_nan=nulls_are_nan)))
     if hasattr(data, "collect_batches"):  # a LazyFrame of polars
         data = data.collect()
     elif hasattr(data, "to_arrow_reader"):  # a relation of DuckDB
@@ -172,7 +181,7 @@ def in_memory(data: Any) -> Any:
     types = [field.type for field in schema] if hasattr(data, "num_columns") else getattr(data, "dtypes", ())
     # Lists whose type states their length: of pyarrow, of polars.
     has_lists = any(hasattr(each, "list_size") or type(each).__name__ == "Array" for each in types)
-    return join_rows(list(as_source(data))) if has_lists else data
+    return join_rows(list(as_source(data, nulls_are_nan=nulls_are_nan))) if has_lists else data
 
 
 def files_of(path: Path) -> list[Path]:

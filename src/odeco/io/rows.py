@@ -6,6 +6,7 @@ point to, so every CSR array from outside is checked here first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -178,21 +179,38 @@ def all_finite(numbers: NDArray[Any]) -> bool:
         return bool(np.isfinite(np.add.reduce(numbers, axis=None))) or bool(np.isfinite(numbers).all())
 
 
-def first_bad_row(rows: Any) -> tuple[int, str] | None:
-    """Return the first row that is not finite, and "NaN" or "infinity"; None if all are finite."""
+def first_fault(rows: Any, *, missing: bool = False) -> tuple[int, int, str] | None:
+    """Return row and column of the first number that is not finite, and "NaN" or "infinity"; None if all are finite.
+
+    With `missing`, NaN is a missing value and no fault.
+    """
     stored = stored_numbers(rows)
-    bad = np.argwhere(~np.isfinite(stored))
+    if stored.dtype.kind != "f" or all_finite(stored):
+        return None
+    bad = np.argwhere(np.isinf(stored) if missing else ~np.isfinite(stored))
     if bad.size == 0:
         return None
-    first = int(bad[0][0])
-    row = row_of(first, rows.indptr) if is_sparse(rows) else first
-    return row, "NaN" if np.isnan(stored[first]).any() else "infinity"
+    first = tuple(bad[0].tolist())
+    row, column = (row_of(first[0], rows.indptr), int(rows.indices[first[0]])) if is_sparse(rows) else first
+    return row, column, "NaN" if np.isnan(stored[first]) else "infinity"
+
+
+def check_columns(rows: NDArray[Any], names: Sequence[str]) -> None:
+    """Raise if a column has no observed value."""
+    empty = np.isnan(np.fmax.reduce(rows, axis=0))
+    if empty.any():
+        column = int(np.argmax(empty))
+        name = f"{names[column]!s} (column {column})" if len(names) else f"Column {column}"
+        raise ValueError(
+            f"Every column must have a value that is not missing. {name} has none in {len(rows):,} rows. Leave it out, "
+            "or pass rows in which it has values."
+        )
 
 
 def bad_row_error(rows: Any) -> BadRowError:
     """Return the error for rows whose sum is not usable: a row is not finite, or its powers over- or underflow."""
-    bad = first_bad_row(rows)
-    if bad is None:
+    fault = first_fault(rows)
+    if fault is None:
         size = largest(stored_numbers(rows))
         must, remedy = "small enough for their powers to be finite", "divide"
         if size < 1:
@@ -202,8 +220,8 @@ def bad_row_error(rows: Any) -> BadRowError:
             "by a constant."
         )
     return BadRowError(
-        f"Row {bad[0]:,} holds {bad[1]}. Nothing of this batch was used; fix or drop the row and call partial_fit "
-        "again."
+        f"Row {fault[0]:,} holds {fault[2]} in column {fault[1]}. Nothing of this batch was used; fix or drop the row "
+        "and call partial_fit again."
     )
 
 

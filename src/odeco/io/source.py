@@ -17,7 +17,7 @@ from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import DataArray
 from odeco.errors import SourceError
 from odeco.io.errors import as_subject, source_error
-from odeco.io.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, row_slice, stored_numbers
+from odeco.io.rows import csr_fault, csr_view, first_fault, is_sparse, row_slice
 from odeco.io.urls import UrlPath
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
@@ -92,6 +92,8 @@ class Source(ABC):
     columns: tuple[str, ...] | None = None
     #: Whether the fingerprint tells these rows from others; otherwise the rows themselves have to be compared.
     identified: bool = True
+    #: Whether a missing value (NaN, a null, an empty cell) is read as NaN; otherwise it is an error.
+    nulls_are_nan: bool = False
     #: The file as it was when it was opened, if the rows come from one file.
     stamp: Stamp | None = None
     #: What reading may raise when a file is damaged.
@@ -227,13 +229,11 @@ def as_block(block: Any, source: Source, first_row: int) -> Block:
             rows = csr_view(block.data.astype(dtype, copy=False), block.indices, block.indptr, source.n_features)
     else:
         rows = block.astype(dtype, copy=False)
-    if not all_finite(stored_numbers(rows)):
-        bad = first_bad_row(rows)
-        if bad is not None:
-            place, what = bad
-            if source.columns is not None and not is_sparse(rows):
-                what += f" in column {source.columns[int(np.argmin(np.isfinite(rows[place])))]!r}"
-            raise source.fault("not finite", first_row + place, what=what)
+    found = first_fault(rows, missing=source.nulls_are_nan)
+    if found is not None:
+        place, column, what = found
+        name = column if source.columns is None else repr(source.columns[column])
+        raise source.fault("not finite", first_row + place, what=f"{what} in column {name}")
     checked: Block = rows
     return checked
 

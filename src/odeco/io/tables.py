@@ -83,6 +83,11 @@ def split_record(text: str, delimiter: str) -> list[str]:
     return next(csv.reader([text], delimiter=delimiter, strict=True))
 
 
+def is_missing(cell: str) -> bool:
+    """Tell whether a cell of a text table stands for a missing value."""
+    return cell.strip().lower() in _MISSING
+
+
 def find_delimiter(first: str, suffix: str = "") -> str:
     """Return the delimiter of a table: a tab in a ``.tsv`` file, else the most frequent one in the first record."""
     return "\t" if suffix == ".tsv" and "\t" in first else max(DELIMITERS, key=first.count)
@@ -231,7 +236,7 @@ def read_text_table(path: Path, *, private: bool = False) -> TextTable:
     with open_text(path, private=private) as file:
         columns, records = read_cells(file, str(path), path.suffix, private=private)
         stripped = ([cell.strip() for cell in row] for _, row in records)
-        rows = [[None if cell.lower() in _MISSING else cell for cell in row] for row in stripped]
+        rows = [[None if is_missing(cell) else cell for cell in row] for row in stripped]
     if not rows or not columns:
         raise ValueError(f"{path} must have a line of names and at least one row. It has {len(rows)} rows. Add some.")
     cells = np.empty((len(rows), len(columns)), dtype=object)
@@ -363,7 +368,8 @@ def _as_times(texts: Any) -> FloatArray:
     return times
 
 
-def number_symbols(symbols: Any) -> tuple[IndexArray, list[str]]:
-    """Return symbols as whole numbers, and the symbols in alphabetical order."""
-    names, codes = np.unique(_filled(symbols, "symbol"), return_inverse=True)
-    return codes, names.tolist()
+def number_symbols(symbols: Any) -> tuple[FloatArray, list[str]]:
+    """Return symbols as whole numbers, NaN if they are missing, and the symbols in alphabetical order."""
+    names = sorted({cell for cell in symbols if cell is not None})
+    codes = {name: float(code) for code, name in enumerate(names)}
+    return np.array([codes.get(cell, np.nan) for cell in symbols]), names

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from odeco.errors import SourceError
 from odeco.io.errors import source_error
 from odeco.io.source import ALL, BLOCK_BYTES, FileSource, Selection, Source, rows_per_block, split
-from odeco.io.tables import Record, find_delimiter, read_records, split_record
+from odeco.io.tables import Record, find_delimiter, is_missing, read_records, split_record
 
 #: An error names at most this many columns.
 _MAX_NAMED = 8
@@ -99,8 +99,20 @@ class CsvFile(FileSource):
                 quotechar='"',
             )
         except ValueError:
-            return None
+            return self._parse_cells(texts) if self.nulls_are_nan else None
         return rows if rows.shape == (len(texts), self.n_features) else None
+
+    def _parse_cells(self, texts: list[str]) -> NDArray[np.float64] | None:
+        """Return the numbers of some records, cell by cell, with NaN for cells that are missing."""
+        records = [split_record(text, self._delimiter) for text in texts]
+        if any(len(cells) != self._n_cells for cells in records):
+            return None
+        places = range(self._n_cells) if self._places is None else self._places
+        chosen = [["nan" if is_missing(cells[at]) else cells[at] for at in places] for cells in records]
+        try:
+            return np.array(chosen).astype(np.float64)
+        except ValueError:
+            return None
 
     def _is_complete(self, text: str) -> bool:
         """Tell whether a record has all its cells: `numpy.loadtxt` does not miss a cell that is not read."""

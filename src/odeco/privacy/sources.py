@@ -20,7 +20,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,7 +199,7 @@ def _silenced(block: Any, dtype: np.dtype[Any]) -> Block:
 class _PrivateArrowFile(ArrowFile):
     """A table whose nulls are read as NaN: a record with a null is not valid, and counts as blank."""
 
-    nulls_are_nan: ClassVar[bool] = True
+    nulls_are_nan = True
 
     def _find_lengths(self, layout: Layout) -> Layout:
         open_lists = [name for name, width in zip(layout.fields, layout.widths, strict=True) if width is None]

@@ -37,6 +37,10 @@ def counts(rng):
     return rng.poisson(np.array([[1.0, 20.0], [20.0, 1.0]])[rng.integers(2, size=N)])
 
 
+def with_holes(rows, rng):
+    return np.where(rng.random(rows.shape) < 0.1, np.nan, rows)
+
+
 def states(rng):
     return np.repeat(rng.integers(2, size=N // 4), 4)
 
@@ -57,6 +61,16 @@ CASES = {
         TensorMixture(3, covariance_type="full", standardize=True, tol=1e-13, max_iter=500, random_state=0),
         lambda rng: mixture_rows(rng) * [1, 1e3, 1e-3],
         1,
+    ),
+    "mixture, missing values": (
+        TensorMixture(3, covariance_type="full", tol=1e-13, max_iter=3000, random_state=0),
+        lambda rng: with_holes(mixture_rows(rng), rng),
+        1,
+    ),
+    "hmm, missing values": (
+        TensorHMM(2, tol=1e-13, max_iter=3000, random_state=0),
+        lambda rng: with_holes(5 * states(rng)[:, None] + rng.standard_normal((N, 2)), rng),
+        LENGTH,
     ),
     "classes": (LatentClasses(2, tol=1e-14, max_iter=3000, random_state=0), answers, 1),
     "hmm": (

@@ -32,7 +32,7 @@ from odeco._util.state import check_names
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.coerce import in_memory
-from odeco.io.rows import as_weights, check_no_weights
+from odeco.io.rows import as_weights, check_no_weights, first_fault
 from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit
@@ -259,9 +259,25 @@ class Estimator(_Fitted):
 
     def _encode(self, X: Any, context: Any = None) -> tuple[Any, Any]:
         """Return rows as a stream buffers them, and the context; without one, that before any row."""
-        X = in_memory(X)
+        return self._checked(X, reset=context is None, dtype=np.float64), context or self._SPEC.Context()
+
+    def _checked(self, X: Any, *, reset: bool, **how: Any) -> Any:
+        """Return rows in memory as numbers; `how` goes to scikit-learn. Only models whose tags say so allow NaN.
+
+        Files and tables have NaN for what is missing in them.
+        """
+        missing = self.__sklearn_tags__().input_tags.allow_nan
+        X = in_memory(X, nulls_are_nan=missing)
         check_cells(X)
-        return validate_data(self, X, reset=context is None, dtype=np.float64), context or self._SPEC.Context()
+        rows = validate_data(self, X, reset=reset, ensure_all_finite=False, **how)
+        fault = first_fault(rows, missing=missing)
+        if fault is not None:
+            row, column, what = fault
+            raise ValueError(
+                f"Values must be finite. Input X contains {what}: row {row:,}, column {self._names()[column]}. Fill or "
+                "drop what is missing, or leave the column out."
+            )
+        return rows
 
     def _hold(self, X: Any, spec: Any, *, groups: Any) -> tuple[Any, Any]:
         """Return a data holder of private records, and the public context; no message may depend on a record."""
@@ -271,7 +287,7 @@ class Estimator(_Fitted):
         """Return the rows that count, the weight of each, and their further arguments of `_encode`."""
         if sample_weight is None:
             return X, None, side
-        X = in_memory(X)
+        X = in_memory(X, nulls_are_nan=self.__sklearn_tags__().input_tags.allow_nan)
         weights = as_weights(sample_weight, _num_samples(X), self._SPEC.record)
         warn_of_few_rows(weights)
         kept = np.flatnonzero(weights)

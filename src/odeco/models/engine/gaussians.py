@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,8 @@ from odeco._util.schema import Rule, Sizes, array, require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.fit import Statistics
-from odeco.models.engine.weights import weigh
+from odeco.models.engine.missing import Correlated, Independent, condition, parts_of
+from odeco.models.engine.weights import split, weigh, with_weights
 
 CovarianceType = Literal["spherical", "diag", "full"]
 
@@ -152,15 +154,34 @@ class Gaussians(State):
     def posterior(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the responsibility of each component for each row, and the log-density of each row."""
         centred = rows - self.origin
-        return normalize(self.log_joint(centred, squared_norms(centred)))
+        squares = squared_norms(centred)
+        if np.isnan(squares).any():
+            parts = [self._condition(centred[part]).log_densities for part in parts_of(rows, len(self.weights))]
+            return normalize(np.concatenate(parts))
+        return normalize(self.log_joint(centred, squares))
 
     def e_step(self, block: FloatArray, weights: FloatArray | None = None) -> GaussianStatistics:
         """Return the sufficient statistics of a block of rows."""
         centred = block - self.origin
         squares = squared_norms(centred)
+        if np.isnan(squares).any():
+            parts = map(with_weights(centred, weights).__getitem__, parts_of(centred, len(self.weights)))
+            return reduce(add, (self._e_step(*split(part)) for part in parts))
         n, log_likelihood, shares = weigh(*normalize(self.log_joint(centred, squares)), weights)
         sums = weighted_sums(centred, squares, shares, self.covariances.ndim)
         return GaussianStatistics(n, log_likelihood, *sums, self.origin)
+
+    def _e_step(self, centred: FloatArray, weights: FloatArray | None) -> GaussianStatistics:
+        """Return the expected statistics of rows with missing values."""
+        given = self._condition(centred)
+        n, log_likelihood, shares = weigh(*normalize(given.log_densities), weights)
+        return GaussianStatistics(n, log_likelihood, *given.sums(shares), self.origin)
+
+    def _condition(self, centred: FloatArray) -> Independent | Correlated:
+        factors = self._factors if self.covariances.ndim == 3 else None
+        with np.errstate(divide="ignore"):  # a component of weight zero has density zero everywhere
+            log_weights = np.log(self.weights)
+        return condition(centred, log_weights, self._offsets, self.covariances, factors)
 
     def m_step(self, statistics: GaussianStatistics, floor: float | FloatArray) -> Gaussians:
         """Return the Gaussians of the largest likelihood.

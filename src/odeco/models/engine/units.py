@@ -18,6 +18,7 @@ from odeco._util.types import FloatArray
 from odeco.errors import DominantColumnWarning
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.gaussians import blocks_of
+from odeco.models.engine.missing import column_moments, column_ranges, has_missing
 from odeco.models.engine.weights import count_rows, mean_of, split, times
 
 Standardize = bool | Literal["auto"]
@@ -42,18 +43,20 @@ def column_scale(data: Any, standardize: Standardize) -> FloatArray | None:
     """
     if standardize is False:
         return None
-    with np.errstate(over="ignore"):
-        ranges = np.ptp(split(data)[0], axis=0)
+    rows, weights = split(data)
+    ranges = column_ranges(rows)
     varies = ranges > 0
     if standardize == "auto" and not (varies.any() and ranges.max() > MAX_RATIO * ranges[varies].min()):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, units = mean_of(data), np.where(varies, ranges, 1.0)
-        squares = sum(
-            times(np.square((block - mean) / units), weights).sum(axis=0)
-            for block, weights in map(split, blocks_of(data))
-        )
-        scale = np.where(varies, units * np.sqrt(squares / count_rows(data)), 1.0)
+        units = np.where(varies, ranges, 1.0)
+        if has_missing(rows):
+            squares = column_moments(rows / units, weights)[1]
+        else:
+            mean = mean_of(data)
+            blocks = ((block - mean, own) for block, own in map(split, blocks_of(data)))
+            squares = sum(times(np.square(each / units), own).sum(axis=0) for each, own in blocks) / count_rows(data)
+        scale = np.where(varies, units * np.sqrt(squares), 1.0)
     usable = (scale > MIN_SCALE) & (scale < MAX_SCALE)
     if usable.all():
         return scale

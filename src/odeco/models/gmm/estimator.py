@@ -108,6 +108,10 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     stored longer than that. Fewer rows give exactly what `fit` gives. The result depends on the rows and their order,
     and not on how they are cut into batches. After `fit`, `partial_fit` begins a new stream.
 
+    **Missing values** are NaN, None, nulls of tables and empty cells of files; they must be missing at random. The
+    density of a row is that of its observed columns, and EM is exact for incomplete rows (Little and Rubin 2019).
+    Starts use the means of columns in their place. Every column must have a value.
+
     `summary` calls components well apart if at least 95 % of rows drawn from the mixture can be assigned to their own
     component, and overlapping if at least 75 %; in both cases at least half of the errors of always guessing the
     largest component must be avoided. This is about the mixture, whose components depend on the units of columns unless
@@ -128,7 +132,8 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     ----------
     Hsu and Kakade, *Learning mixtures of spherical Gaussians: moment methods and spectral decompositions*, 2013,
     arXiv:1206.5766. Arthur and Vassilvitskii, *k-means++: the advantages of careful seeding*, 2007. Cappé and Moulines,
-    *On-line expectation-maximization algorithm for latent data models*, 2009, arXiv:0712.4273.
+    *On-line expectation-maximization algorithm for latent data models*, 2009, arXiv:0712.4273. Little and Rubin,
+    *Statistical analysis with missing data*, 2019, section 11.2.
 
     Examples
     --------
@@ -200,7 +205,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         Parameters
         ----------
         X : array, rows x features
-            Rows.
+            Rows; NaN is a missing value.
         y : object
             Ignored.
         sample_weight : array of float, optional
@@ -244,4 +249,5 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.estimator_type = "density_estimator"  # DensityMixin would replace `score`
+        tags.input_tags.allow_nan = True
         return tags

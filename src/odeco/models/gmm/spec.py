@@ -12,15 +12,17 @@ from sklearn.metrics import adjusted_rand_score
 from odeco._util.schema import Sizes, array, require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, Gaussians, GaussianStatistics
+from odeco.models.engine.missing import column_moments, column_ranges, filled, has_missing
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, column_scale, fit_in_units, warn_of_dominant_column
-from odeco.models.engine.weights import count_rows, mapped, mean_of, split, with_weights
+from odeco.models.engine.weights import count_rows, mapped, split, times, with_weights
 from odeco.models.gmm.display import describe
 from odeco.models.gmm.private import find_private_mixture
 from odeco.models.gmm.start import (
@@ -85,10 +87,14 @@ class MixtureContext(State):
     floor: Any = array_field(rule=_check_floor, default=0.0)
     scale: FloatArray = array_field(None, low=MIN_SCALE, high=MAX_SCALE, default=np.zeros(0))
 
-    @property
-    def log_volume(self) -> float:
-        """The logarithm of the volume of rows, divided by that of scaled rows."""
-        return float(np.log(self.scale).sum())
+    def log_volumes(self, rows: FloatArray) -> Any:
+        """Return the logarithm of the volume of observed columns, divided by that of scaled ones: for all rows alike.
+
+        Of rows with missing values, it is that of each row.
+        """
+        if not self.scale.size:
+            return 0.0
+        return (~np.isnan(rows)) @ np.log(self.scale) if has_missing(rows) else float(np.log(self.scale).sum())
 
 
 def _divided(data: Any, scale: FloatArray | None) -> Any:
@@ -109,13 +115,16 @@ class MixtureSpec(EMSpec):
 
     settings: TensorMixture
 
+    def check_rows(self, rows: Any, where: str, n_features: int) -> None:
+        """Require rows, in which NaN is missing."""
+        array(None, "n_features", nan=True)(rows, where, {"n_features": n_features})
+
     def update_context(self, context: MixtureContext, data: Any) -> MixtureContext:
         """Return the variance floor of the first rows."""
         if np.any(context.floor):
             return context
-        with np.errstate(over="ignore"):
-            ranges = np.ptp(split(data)[0], axis=0)
-        spread, moment = float(ranges.max()), None
+        ranges = column_ranges(split(data)[0])
+        spread, moment = float(np.fmax.reduce(ranges)), None
         if spread < _MAX_VARIANCE:  # squares of larger differences would overflow
             moment = second_moment(data, parallel=self.parallel)
         variance = np.inf if moment is None else moment.variance
@@ -141,6 +150,7 @@ class MixtureSpec(EMSpec):
     def fit(self, data: Any, base: MixtureContext, seed: int) -> Fit:
         """Return the mixture of rows, which are standardised first if the settings or the rows ask for it."""
         n, k = count_rows(data), self.settings.n_components
+        check_columns(split(data)[0], self.names)
         scale = column_scale(data, self.settings.standardize)
         spec, number = self._with_kind(_divided(data, scale), base, seed)
         depends_on_units = scale is not None and spec.settings.covariance_type == "spherical"
@@ -202,12 +212,14 @@ class MixtureSpec(EMSpec):
     ) -> list[tuple[str, Gaussians]]:
         """Return starts from the third moment, if there are enough features, and by k-means++."""
         settings, moment, d = self.settings, second_moment(data, parallel=self.parallel), split(data)[0].shape[1]
+        observed = trial
+        data, trial = (mapped(each, lambda rows: filled(rows, moment.mean)) for each in (data, trial))
         kind: Any = settings.covariance_type  # "auto" was replaced by one of three before
         found: list[Start] = []
         if can_be_spectral(k, d):
             found.append(spectral_start(data, moment, k, seed=seed, parallel=self.parallel))
             first = found[0].gaussians(kind, context.floor)
-            guess = em(self.step_on(trial, context), first, max_iter=self.first_iter, tol=settings.tol).params
+            guess = em(self.step_on(observed, context), first, max_iter=self.first_iter, tol=settings.tol).params
             found.append(whitened_start(trial, moment, guess, seed=seed))
         n_rows = max(_SEED_ROWS, _SEED_ROWS_EACH * k)
         begun = [(each.name, each.gaussians(kind, context.floor)) for each in found]
@@ -252,14 +264,15 @@ class MixtureSpec(EMSpec):
     def posterior(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of components for each row, and the log-density of each in its own units."""
         posterior, log_densities = params.posterior(block)
-        return posterior, log_densities - context.log_volume
+        return posterior, log_densities - context.log_volumes(block)
 
     def e_step(
         self, params: Gaussians, block: FloatArray, weights: FloatArray | None, context: MixtureContext
     ) -> GaussianStatistics:
         """Return the sufficient statistics of a block of rows."""
-        statistics = params.e_step(block, weights)
-        return replace(statistics, log_likelihood=statistics.log_likelihood - statistics.n * context.log_volume)
+        statistics, volumes = params.e_step(block, weights), context.log_volumes(block)
+        total = float(times(volumes, weights).sum()) if np.ndim(volumes) else statistics.n * volumes
+        return replace(statistics, log_likelihood=statistics.log_likelihood - total)
 
     def m_step(self, statistics: GaussianStatistics, params: Gaussians, context: MixtureContext) -> Gaussians:
         """Return the Gaussians of the largest likelihood."""
@@ -278,13 +291,12 @@ class MixtureSpec(EMSpec):
         k = len(fit.params.weights)
         if k == 1 or fit.context.scale.size:
             return
-        trial = self.trial(data, k, np.random.default_rng(seed))
-        mean, (some, weights) = mean_of(trial), split(trial)
-        variances = np.average(np.square(some - mean), axis=0, weights=weights)
+        some, weights = split(self.trial(data, k, np.random.default_rng(seed)))
+        means, variances = column_moments(some, weights)
 
         def agreement() -> float:
             context = MixtureContext(scale=np.sqrt(np.where(variances > 0, variances, 1.0)))
-            rows, kind = (some - mean) / context.scale, fit.params.covariance_type
+            rows, kind = (some - means) / context.scale, fit.params.covariance_type
             scaled = with_weights(rows, weights)
             other = MixtureSpec(replace(self.settings, covariance_type="diag" if kind == "spherical" else kind))
             params = other.learn(scaled, other.update_context(context, scaled), k, seed)[1].params

@@ -34,6 +34,7 @@ from odeco.models.engine.gaussians import (
     squared_norms,
     weighted_sums,
 )
+from odeco.models.engine.missing import column_moments, observed_counts
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.weights import count_rows, mapped, split, times
 from odeco.tensors.dense import sum_of_cubes
@@ -79,6 +80,8 @@ def second_moment(data: Any, *, parallel: bool = False) -> SecondMoment:
     """Return the mean and covariance of rows, in two passes: differences of squares would lose digits."""
     n = count_rows(data)
     mean = sum(map_blocks(lambda block: times(*split(block)).sum(axis=0), blocks_of(data), parallel=parallel)) / n
+    if np.isnan(mean).any():
+        return _available_moment(*split(data))
 
     def scatter(block: Any) -> FloatArray:
         rows, weights = split(block)
@@ -87,6 +90,13 @@ def second_moment(data: Any, *, parallel: bool = False) -> SecondMoment:
 
     total = sum(map_blocks(scatter, blocks_of(data), parallel=parallel))
     return SecondMoment(np.asarray(mean), np.asarray(total), n)
+
+
+def _available_moment(rows: FloatArray, weights: FloatArray | None) -> SecondMoment:
+    n, mean = len(rows) if weights is None else float(weights.sum()), column_moments(rows, weights)[0]
+    roots = np.sqrt(n / observed_counts(rows, weights))
+    centred = np.where(np.isnan(rows), 0.0, rows - mean) * roots
+    return SecondMoment(mean, times(centred, weights).T @ centred, n)
 
 
 def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_SHARE) -> Span:

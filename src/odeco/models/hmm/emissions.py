@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from odeco.models.engine.gaussians import (
     log_peaks,
     weighted_sums,
 )
+from odeco.models.engine.missing import column_moments, column_ranges, condition, has_missing, parts_of
 
 #: The smallest square root of a probability after an extrapolation.
 _MIN_ROOT = 1e-5
@@ -83,7 +85,7 @@ def perturbed_copies(distributions: FloatArray, rng: np.random.Generator) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class Categorical(State):
-    """Symbols, which are whole numbers from 0 to V − 1.
+    """Symbols, which are whole numbers from 0 to V − 1; V stands for a missing one.
 
     Attributes
     ----------
@@ -104,16 +106,19 @@ class Categorical(State):
         return int(self.probabilities.size - len(self.probabilities))
 
     def likelihoods(self, rows: IndexArray) -> tuple[FloatArray, IndexArray, None]:
-        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
-        return np.array(self.probabilities.T, order="C"), rows, None
+        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors.
+
+        The last row of the table is that of a missing symbol, which says nothing about the state.
+        """
+        return np.vstack([self.probabilities.T, np.ones(len(self.probabilities))]), rows, None
 
     def log_likelihoods(self, rows: IndexArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
-        return np.log(self.probabilities.T), rows
+        return np.vstack([np.log(self.probabilities.T), np.zeros(len(self.probabilities))]), rows
 
     def statistics(self, rows: IndexArray, posterior: FloatArray) -> FloatArray:  # noqa: ARG002 - posterior is by symbol
         """Return sufficient statistics, k x n_statistics; `posterior` is summed over each row of the table."""
-        return posterior.T
+        return posterior[: self.n_statistics].T
 
     def m_step(self, statistics: FloatArray) -> Categorical:
         """Return the likeliest emissions for sufficient statistics."""
@@ -168,11 +173,10 @@ class Gaussian(State):
     @classmethod
     def of_rows(cls, rows: FloatArray, n_states: int, weights: FloatArray | None = None, *, full: bool) -> Gaussian:
         """Return states that all have the distribution of the rows."""
-        origin = np.average(rows, axis=0, weights=weights)
-        variances = np.average(np.square(rows - origin), axis=0, weights=weights)
+        origin, variances = column_moments(rows, weights)
         largest = variances.max(initial=0.0)
         # A column that does not vary has no unit: any positive variance will do.
-        varies = (np.ptp(rows, axis=0) > 0) & (variances > 1 / np.finfo(np.float64).max)
+        varies = (column_ranges(rows) > 0) & (variances > 1 / np.finfo(np.float64).max)
         variances = np.where(varies, variances, 1e-12 * largest if largest > 0 else 1.0)
         # One feature has nothing to be correlated with.
         covariance = np.diag(variances) if full and len(variances) > 1 else variances
@@ -192,6 +196,10 @@ class Gaussian(State):
     def _units(self) -> FloatArray:
         """What covariances are divided by for rows that are divided by `_scale`."""
         return np.outer(self._scale, self._scale) if self.full else self.total_variances
+
+    @cached_property
+    def _factors(self) -> FloatArray | None:
+        return inverse_factors(self.covariances) if self.full else None
 
     @property
     def variances(self) -> FloatArray:
@@ -221,17 +229,30 @@ class Gaussian(State):
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
         rows, means = (rows - self.origin) / self._scale, (self.means - self.origin) / self._scale
-        if np.abs(rows).max(initial=0.0) > _MAX_SCALED:
+        largest = np.abs(rows).max(initial=0.0)
+        if not largest <= _MAX_SCALED:  # or NaN
             rows = np.clip(rows, -_MAX_SCALED, _MAX_SCALED)
         covariances = self.covariances / self._units
         factors = inverse_factors(covariances) if self.full else None
         # The density of scaled rows, divided by the product of the scales.
+        if np.isnan(largest):
+            volumes = ~np.isnan(rows) @ np.log(self._scale)
+            parts = [condition(rows[part], 0.0, means, covariances, factors) for part in parts_of(rows, len(means))]
+            table = np.concatenate([part.log_densities for part in parts])
+            return table - volumes[:, None], np.arange(len(rows))
         peaks = log_peaks(-np.log(self._scale).sum(), covariances, factors, rows.shape[1])
         return log_densities(rows, None, means, covariances, factors, peaks), np.arange(len(rows))
 
     def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
         """Return sufficient statistics, k x n_statistics: sums of 1, x and x² or xxᵀ, for x seen from the origin."""
-        counts, firsts, seconds = weighted_sums(rows - self.origin, None, posterior, self.covariances.ndim)
+        rows = rows - self.origin
+        if has_missing(rows):
+            given = (np.zeros(1), self.means - self.origin, self.covariances, self._factors)
+            parts = parts_of(rows, len(self.means))
+            sums = [condition(rows[part], *given).sums(posterior[part]) for part in parts]
+            counts, firsts, seconds = (reduce(add, each) for each in zip(*sums, strict=True))
+        else:
+            counts, firsts, seconds = weighted_sums(rows, None, posterior, self.covariances.ndim)
         return np.hstack([counts[:, None], firsts, seconds.reshape(len(counts), -1)])
 
     def m_step(self, statistics: FloatArray) -> Gaussian:
@@ -324,7 +345,7 @@ class Poisson(State):
         """Return states that all have the rates of the rows."""
         n = len(rows) if weights is None else weights.sum()
         # A column of zeros has no rate: any small one will do.
-        origin = np.maximum(np.average(rows, axis=0, weights=weights), 1 / (n + 1))
+        origin = np.maximum(column_moments(rows, weights)[0], 1 / (n + 1))
         return cls(np.tile(origin, (n_states, 1)), origin)
 
     @property
@@ -357,12 +378,21 @@ class Poisson(State):
 
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
-        table = rows @ np.log(self.means).T - self.means.sum(axis=1) - gammaln(rows + 1).sum(axis=1)[:, None]
+        expected = self.means.sum(axis=1)
+        if has_missing(rows):  # whose factor is 1
+            expected = ~np.isnan(rows) @ self.means.T
+            rows = np.where(np.isnan(rows), 0.0, rows)
+        table = rows @ np.log(self.means).T - expected - gammaln(rows + 1).sum(axis=1)[:, None]
         return np.asarray(table), np.arange(len(rows))
 
     def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
         """Return sufficient statistics, k x n_statistics: sums of 1 and x."""
-        return np.hstack([posterior.sum(axis=0)[:, None], posterior.T @ rows])
+        if has_missing(rows):  # in their place is the rate of the state
+            missing = np.isnan(rows)
+            sums = posterior.T @ np.where(missing, 0.0, rows) + (posterior.T @ missing) * self.means
+        else:
+            sums = posterior.T @ rows
+        return np.hstack([posterior.sum(axis=0)[:, None], sums])
 
     def m_step(self, statistics: FloatArray) -> Poisson:
         """Return the likeliest emissions for sufficient statistics."""

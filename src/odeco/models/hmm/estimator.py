@@ -16,6 +16,7 @@ from odeco.io.rows import as_weights
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
+from odeco.models.engine.missing import has_missing
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, optional, param
 from odeco.models.engine.weights import warn_of_few_rows
 from odeco.models.hmm.baum_welch import HMM
@@ -149,6 +150,10 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     result depends on the rows and their order, and not on how they are cut into batches. After `fit`, `partial_fit`
     begins a new stream.
 
+    **Missing values**, single columns or whole rows, are NaN, None, nulls of tables and empty cells of files; they must
+    be missing at random. The likelihood of a row is that of its observed columns, and 1 if there are none. So rows of
+    NaN after the last one forecast its states.
+
     `summary` calls states well apart if, given their sequence, at least 95 % of rows drawn from the model can be
     assigned to their own state, and overlapping if at least 75 %; in both cases at least half of the errors of always
     guessing the most frequent state must be avoided. Changing the unit of a column does not change states: rows are
@@ -240,7 +245,8 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         Parameters
         ----------
         X : array, n x d; or symbols, n or n x 1
-            The rows of all sequences, one sequence after the other. Symbols are whole numbers from 0, or texts.
+            The rows of all sequences, one sequence after the other. Symbols are whole numbers from 0, or texts. NaN is
+            a missing value, and so is None among texts.
         y : object
             Ignored.
         sample_weight : array of float, optional
@@ -357,7 +363,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         """Return the rows of sequences that count, the weight of each row, and `side` with their lengths."""
         if sample_weight is None:
             return X, None, side
-        X = in_memory(X)
+        X = in_memory(X, nulls_are_nan=True)
         n_rows, shape = _num_samples(X), np.asarray(sample_weight).shape
         lengths = as_lengths(side.get("lengths"), n_rows, low=1)
         if shape == (n_rows,):
@@ -405,7 +411,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
                     )
                 context = replace(context, mask=mask)
         else:
-            X = in_memory(X)
+            X = in_memory(X, nulls_are_nan=True)
             check_cells(X)
             names = context.names.tolist()
             if symbol_names is not None and check_names(symbol_names, None) != names:
@@ -413,7 +419,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
                     "`symbol_names` must be those of the first batch. Got others. Pass them with that batch only."
                 )
             column = as_column(encode_texts(X, names)[0] if names else X) if context.n_symbols else X
-            checked = validate_data(self, column, reset=False, dtype="numeric")
+            checked = self._checked(column, reset=False, dtype="numeric")
             if context.n_symbols:
                 rows = as_symbols(checked, context.n_symbols)[0][:, None]
             else:
@@ -425,17 +431,21 @@ class TensorHMM(PrivateEstimator, EMEstimator):
 
     def _encode_first(self, X: Any, symbol_names: Any, *, in_batches: bool) -> tuple[Any, HMMContext]:
         """Return the first rows of a model, and what they are."""
-        X = in_memory(X)
+        X = in_memory(X, nulls_are_nan=True)
         check_cells(X)
-        names, kind = check_names(symbol_names, self.n_symbols), self.emissions
+        names, kind, given = check_names(symbol_names, self.n_symbols), self.emissions, X
         known = bool(names) or self.n_symbols is not None
         if names or kind != "gaussian":
             X, names = encode_texts(X, names)
-        checked = validate_data(self, as_column(X), reset=True, dtype="numeric")
+        checked = self._checked(as_column(X), reset=True, dtype="numeric")
         if kind == "auto":
-            kind = "categorical" if checked.dtype.kind in "iu" and checked.shape[1] == 1 else "gaussian"
-            if kind == "categorical" and not known and not names:
-                check_codes(checked[:, 0])
+            alone = checked[:, 0] if checked.shape[1] == 1 else None
+            is_code = alone is not None and (X is not given or alone.dtype.kind in "iu")
+            kind = "categorical" if is_code else "gaussian"
+            # Whole numbers, some of which are missing, come as floats.
+            is_whole = alone is not None and has_missing(alone) and not np.any(np.mod(alone, 1) > 0)
+            if (is_code or is_whole) and not known and not names:
+                check_codes(alone)
         if kind == "categorical":
             symbols, n_symbols = as_symbols(checked, len(names) or self.n_symbols)
             if in_batches and not known:
@@ -481,4 +491,5 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.estimator_type = "density_estimator"  # DensityMixin would replace `score`
+        tags.input_tags.allow_nan = True
         return tags

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from odeco._util.arguments import is_null
 from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.models.engine.missing import column_ranges
 
 #: Numbers of three consecutive symbols must fit into 64 bits.
 MAX_SYMBOLS = 2_000_000
@@ -83,12 +85,13 @@ def as_column(X: Any) -> Any:
     return X
 
 
-def as_symbols(rows: Any, n_symbols: int | None) -> tuple[IndexArray, int]:
-    """Return one column of symbols as whole numbers, and the number of symbols."""
+def as_symbols(rows: Any, n_symbols: int | None) -> tuple[FloatArray, int]:
+    """Return one column of symbols, NaN if they are missing, and the number of symbols."""
     if rows.shape[1] != 1:
         raise ValueError(f"Symbols must stand in one column. Got {rows.shape[1]} columns. Pass emissions='gaussian'.")
-    column = rows[:, 0]
-    usable = (column == np.floor(column)) & (column >= 0) & (column < (n_symbols or MAX_SYMBOLS))
+    column = rows[:, 0].astype(np.float64)
+    missing = np.isnan(column)
+    usable = (column == np.floor(column)) & (column >= 0) & (column < (n_symbols or MAX_SYMBOLS)) | missing
     if not usable.all():
         place = int(np.argmin(usable))
         known = "" if n_symbols is None else f" below the number of symbols, {n_symbols:,}"
@@ -96,26 +99,31 @@ def as_symbols(rows: Any, n_symbols: int | None) -> tuple[IndexArray, int]:
             f"Symbols must be whole numbers from 0{known}. Got {column[place]:g} in row {place}. Number them, for "
             "instance with sklearn.preprocessing.OrdinalEncoder; or pass n_symbols."
         )
-    symbols = column.astype(np.int64)
-    return symbols, n_symbols or int(symbols.max()) + 1
+    return column, n_symbols or int(np.max(column, where=~missing, initial=0)) + 1
 
 
 def check_codes(column: Any) -> None:
-    """Raise unless all whole numbers from 0 to the largest occur, as they do if the numbers stand for symbols."""
-    if column.min() >= 0 and np.unique(column).size == int(column.max()) + 1:
+    """Raise unless all whole numbers from 0 to the largest occur, as they do if the numbers stand for symbols.
+
+    Whole numbers of which some are missing are floats. They may be anything.
+    """
+    missing = np.isnan(column)
+    if not missing.any() and column.min() >= 0 and np.unique(column).size == int(column.max()) + 1:
         return
+    least, most = np.fmin.reduce(column), np.fmax.reduce(column)
+    which = "some of which are missing" if missing.any() else "not all of which occur"
     raise ValueError(
-        f"One column of whole numbers may be symbols, counts or measurements. Got numbers from {column.min()} to "
-        f"{column.max()}, not all of which occur. Pass emissions='categorical', 'poisson' or 'gaussian'."
+        f"One column of whole numbers may be symbols, counts or measurements. Got numbers from {least:g} to {most:g}, "
+        f"{which}. Pass emissions='categorical', 'poisson' or 'gaussian'."
     )
 
 
 def as_vectors(rows: Any) -> FloatArray:
     """Return rows in double precision; raise if their squares would overflow."""
     vectors: FloatArray = rows.astype(np.float64, copy=False)
-    largest = np.abs(vectors).max(axis=0)
-    if largest.max() > _MAX_NUMBER:
-        column = int(np.argmax(largest))
+    largest = np.fmax.reduce(np.abs(vectors), axis=0)
+    if np.fmax.reduce(largest) > _MAX_NUMBER:
+        column = int(np.nanargmax(largest))
         raise ValueError(
             f"Numbers must be at most {_MAX_NUMBER:g} in size, so that their squares are finite. Got "
             f"{largest[column]:.3g} in column {column}. Remove outliers, or divide all rows by a constant."
@@ -126,7 +134,7 @@ def as_vectors(rows: Any) -> FloatArray:
 def as_counts(rows: Any) -> FloatArray:
     """Return counts in double precision; raise unless they are whole numbers from 0."""
     counts = as_vectors(rows)
-    usable = (counts >= 0) & (counts == np.floor(counts))
+    usable = (counts >= 0) & (counts == np.floor(counts)) | np.isnan(counts)
     if not usable.all():
         row, column = np.argwhere(~usable)[0]
         raise ValueError(
@@ -138,7 +146,7 @@ def as_counts(rows: Any) -> FloatArray:
 
 def check_range(vectors: FloatArray) -> None:
     """Raise if rows vary, but so little that their variances underflow."""
-    widest = float(np.ptp(vectors, axis=0).max())
+    widest = float(column_ranges(vectors).max())
     if 0 < widest < 1 / _MAX_NUMBER:
         raise ValueError(
             f"Rows must vary by at least {1 / _MAX_NUMBER:g}, so that their variances are not zero. They vary by at "
@@ -185,30 +193,33 @@ def encode_texts(X: Any, names: list[str]) -> tuple[Any, list[str]]:
     texts = _texts(X)
     if texts is None:
         return X, names
-    known = np.array(names) if names else np.unique(texts)
+    missing = np.array([is_null(each) for each in texts])
+    texts = np.where(missing, "", texts).astype(np.str_)
+    known = np.array(names) if names else np.unique(texts[~missing])
     order = np.argsort(known, kind="stable")
     places = np.minimum(np.searchsorted(known[order], texts), known.size - 1)
-    codes: IndexArray = order[places]
-    unknown = known[codes] != texts
+    codes: Any = order[places]
+    unknown = (known[codes] != texts) & ~missing
     if unknown.any():
         place = int(np.argmax(unknown))
         raise ValueError(
             f"Symbols must be among the names of the model. Got {str(texts[place])!r} in row {place}. Pass all names "
             "as symbol_names to fit or partial_fit."
         )
-    if hasattr(X, "columns"):  # a table keeps the name of its column
+    if missing.any():
+        codes = np.where(missing, np.nan, codes)
+    if hasattr(X, "columns") and not hasattr(X, "column_names"):  # not of pyarrow: it keeps the name of its column
         return type(X)({X.columns[0]: codes}), known.tolist()
     return codes[:, None], known.tolist()
 
 
 def _texts(X: Any) -> Any:
-    """Return one column of texts as an array, or None for everything else."""
+    """Return one column of texts, some of which may be missing, as an array; None for everything else."""
     array = np.asarray(X) if isinstance(X, np.ndarray | list | tuple) or hasattr(X, "columns") else None
     if array is None or not array.size or array.shape not in ((array.size,), (array.size, 1)):
         return None
     column = array.ravel()
     if column.dtype.kind == "U":
         return column
-    if column.dtype.kind == "O" and all(isinstance(each, str) for each in column):
-        return column.astype(np.str_)
-    return None
+    are_texts = column.dtype.kind == "O" and all(isinstance(each, str) or is_null(each) for each in column)
+    return column if are_texts and any(isinstance(each, str) for each in column) else None

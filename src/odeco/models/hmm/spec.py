@@ -13,9 +13,11 @@ import numpy as np
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field
 from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import EMResult, best_of
 from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.missing import filled, has_missing
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import N_FOLDS, Calibration
 from odeco.models.engine.spec import EMSpec
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 #: Of at most this many rows, starts are made with several seeds: they cost little, and there are more local maxima.
 _FEW_ROWS = 2_000
+
+#: EM iterations of one state whose rows have missing values; without any, one is exact.
+_ONE_STATE_ITER = 20
 
 #: A triple of consecutive rows is needed.
 MIN_ROWS = 3
@@ -92,14 +97,16 @@ class HMMSpec(EMSpec):
     settings: TensorHMM
 
     def check_rows(self, rows: Any, where: str, n_features: int) -> None:
-        """Require rows with a flag, whether they begin a sequence, and a column for each feature."""
-        usable_array(None, "columns")(rows, where, {"columns": 1 + n_features})
+        """Require rows with a flag, whether they begin a sequence, and its features, in which NaN is missing."""
+        usable_array(None, "columns", nan=True)(rows, where, {"columns": 1 + n_features})
+        require(not np.isnan(rows[:, 0]).any(), f"`{where}` must say which rows begin a sequence")
 
     def prepare(self, rows: FloatArray, context: HMMContext) -> Sequences:
         """Return sequences."""
         features = rows[:, 1:]
-        own = features[:, 0].astype(np.int64) if context.n_symbols else np.ascontiguousarray(features)
-        return Sequences(own, rows[:, 0] > 0)
+        if not context.n_symbols:
+            return Sequences(np.ascontiguousarray(features), rows[:, 0] > 0)
+        return Sequences(filled(features[:, 0], context.n_symbols).astype(np.int64), rows[:, 0] > 0)
 
     def fit(self, data: Any, base: HMMContext, seed: int) -> Fit:
         """Return the model of sequences."""
@@ -110,8 +117,10 @@ class HMMSpec(EMSpec):
                 f"There must be at least {needed} rows for n_components={k!r}: one per state, and {MIN_ROWS} in all. "
                 f"Got n_samples={len(data)}. Pass more rows, or fewer states."
             )
+        rows = split(data)[0].rows
+        check_columns(np.where(rows == base.n_symbols, np.nan, 0.0)[:, None] if base.n_symbols else rows, self.names)
         if not base.n_symbols:
-            check_range(split(data)[0].rows)
+            check_range(rows)
         return super().fit(data, base, seed)
 
     def update_context(self, context: HMMContext, data: Any) -> HMMContext:
@@ -120,11 +129,12 @@ class HMMSpec(EMSpec):
             return context
         sequences, weights = split(data)
         if context.n_symbols:
-            counts = np.bincount(sequences.rows, weights, minlength=context.n_symbols)[None].astype(np.float64)
-            likelihood = float(multinomial_log_likelihoods(counts)[0]) / count_rows(data)
+            counts = np.bincount(sequences.rows, weights, minlength=context.n_symbols)[None, : context.n_symbols]
+            likelihood = float(multinomial_log_likelihoods(counts.astype(np.float64))[0]) / count_rows(data)
         else:
-            one = self.emissions(context)(sequences.rows, 1, weights)
-            one = one.m_step(one.statistics(sequences.rows, times(np.ones((len(data), 1)), weights)))
+            one, ones = self.emissions(context)(sequences.rows, 1, weights), times(np.ones((len(data), 1)), weights)
+            for _ in range(_ONE_STATE_ITER if has_missing(sequences.rows) else 1):
+                one = one.m_step(one.statistics(sequences.rows, ones))
             likelihood = float(np.average(one.log_likelihoods(sequences.rows)[0][:, 0], weights=weights))
         return replace(context, independent_log_likelihood=likelihood)
 
@@ -249,7 +259,7 @@ class HMMSpec(EMSpec):
             require(bool(np.all(sums[:, : n_symbols or 1] >= 0)), "its statistics must not have negative counts")
         if n_symbols:
             symbols = rows[:, 1]
-            usable = (symbols >= 0) & (symbols < n_symbols) & (symbols == np.floor(symbols))
+            usable = (symbols >= 0) & (symbols < n_symbols) & (symbols == np.floor(symbols)) | np.isnan(symbols)
             require(rows.shape[1] == 2 and bool(usable.all()), "its buffer must hold symbols that it names")
         begun = getattr(state, "n_blocks", 1) > 0 or not len(rows) or bool(rows[0, 0] > 0)
         require(begun, "its first row must begin a sequence")

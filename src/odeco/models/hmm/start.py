@@ -33,6 +33,7 @@ from scipy import sparse
 
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.models.engine.missing import column_moments, filled, has_missing
 from odeco.models.engine.moments import classes_of_three_views
 from odeco.models.engine.weights import times
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch
@@ -243,7 +244,9 @@ def spectral_starts(
         if n_symbols:
             hmm = start_of_symbols(part, part_begins, n_symbols, n_states, own, **how)
         else:
-            hmm = start_of_vectors(part, part_begins, emissions(part, n_states, own), own, **how)
+            # A column may be missing in all of a part.
+            common = emissions(rows, n_states, weights) if has_missing(part) else emissions(part, n_states, own)
+            hmm = start_of_vectors(part, part_begins, common, own, **how)
         yield reduce_states(hmm, part, part_begins, n_states, own)
 
 
@@ -264,7 +267,7 @@ def start_of_symbols(
         return hmm_of_triples(triples, min(_SPARE_FACTOR * n_states, n_occurring), seed=seed, min_share=min_share)[0]
     rng = np.random.default_rng(seed)
     counts = np.bincount(rows, weights, minlength=n_symbols)
-    frequencies = (counts + 1.0) / (counts.sum() + n_symbols)
+    frequencies = (counts[:n_symbols] + 1.0) / (counts.sum() + n_symbols)
     emissions = frequencies * rng.uniform(0.5, 1.5, (n_states, n_symbols))
     transitions = rng.uniform(0.5, 1.5, (n_states, n_states)) + n_states * np.eye(n_states)
     return HMM(
@@ -288,31 +291,43 @@ def start_of_vectors(
     symbols, n_symbols = quantise(emissions.coordinates(rows), n_states, seed=seed)
     hmm = start_of_symbols(symbols, begins, n_symbols, n_states, weights, min_share=min_share, seed=seed)
     hmm = baum_welch(hmm, symbols, begins, weights, max_iter=_QUANTISED_ITER, tol=0.0).params
+    emissions = emissions.permuted(np.zeros(hmm.n_states, np.int64))  # all states are the same yet
     statistics = emissions.statistics(rows, times(hmm.posterior(symbols, begins), weights))
     return HMM(hmm.initial, hmm.transitions, emissions.m_step(statistics))
 
 
 def quantise(rows: FloatArray, n_states: int, *, seed: int) -> tuple[IndexArray, int]:
-    """Return the index of the nearest centre of each row, and the number of centres (k-means from random rows)."""
+    """Return the index of the nearest centre of each row, and the number of centres (k-means from random rows).
+
+    The distance of a row with missing values is that of its observed columns. Centres fill in for them. A row without
+    observed columns has the index of a missing symbol.
+    """
     rng = np.random.default_rng(seed)
     drawn = np.sort(rng.choice(len(rows), min(len(rows), _KMEANS_ROWS), replace=False))
     sample = rows[drawn]
     n_centres = min(_CENTRES_PER_STATE * n_states, max(len(rows) // _ROWS_PER_CENTRE, n_states))
-    centres = np.unique(rng.permutation(sample)[:n_centres], axis=0)
+    centres = np.unique(filled(rng.permutation(sample)[:n_centres], column_moments(sample)[0]), axis=0)
     for _ in range(_KMEANS_ITER):
         nearest = _nearest(sample, centres)
-        counts = np.bincount(nearest, minlength=len(centres))
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, sample)
-        centres = sums[counts > 0] / counts[counts > 0, None]
-    return _nearest(rows, centres), len(centres)
+        occupied = np.bincount(nearest, minlength=len(centres)) > 0
+        known, nearest = filled(sample, centres[nearest]), np.cumsum(occupied)[nearest] - 1
+        counts, sums = np.bincount(nearest), np.zeros_like(centres[occupied])
+        np.add.at(sums, nearest, known)
+        centres = sums / counts[:, None]
+    symbols = _nearest(rows, centres)
+    symbols[np.isnan(rows).all(axis=1)] = len(centres)
+    return symbols, len(centres)
 
 
 def _nearest(rows: FloatArray, centres: FloatArray) -> IndexArray:
     squares = np.sum(centres**2, axis=1)
 
     def of_block(first: int) -> IndexArray:
-        return np.asarray(np.argmin(squares - 2 * (rows[first : first + _ASSIGN_BLOCK] @ centres.T), axis=1))
+        block = rows[first : first + _ASSIGN_BLOCK]
+        if has_missing(block):
+            observed = (~np.isnan(block)).astype(np.float64)
+            return np.asarray(np.argmin(observed @ (centres**2).T - 2 * (filled(block, 0.0) @ centres.T), axis=1))
+        return np.asarray(np.argmin(squares - 2 * (block @ centres.T), axis=1))
 
     firsts = range(0, len(rows), _ASSIGN_BLOCK)
     return np.concatenate(list(map_blocks(of_block, firsts, parallel=len(firsts) > 1)))
@@ -342,7 +357,8 @@ class Triples:
     @classmethod
     def of_rows(cls, rows: IndexArray, begins: BoolArray, n_symbols: int, weights: FloatArray | None = None) -> Triples:
         """Count the triples within sequences."""
-        within = ~(begins[1:-1] | begins[2:])
+        missing = rows == n_symbols
+        within = ~(begins[1:-1] | begins[2:] | missing[:-2] | missing[1:-1] | missing[2:])
         keys = ((rows[:-2] * n_symbols + rows[1:-1]) * n_symbols + rows[2:])[within]
         own = None if weights is None else weights[2:][within]
         if n_symbols**3 <= _MAX_DENSE:

@@ -8,12 +8,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
-from odeco.io.coerce import in_memory
-from odeco.io.source import check_cells
 from odeco.models.engine.estimator import Estimator, fitted
 from odeco.models.engine.parameters import STANDARDIZE, count, number, optional, or_auto, param
 from odeco.models.engine.units import Standardize
@@ -185,7 +183,5 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
     def _encode(self, X: Any, context: Any = None) -> tuple[FloatArray, Any]:
         """Return rows, and the context, of which there is nothing to know."""
-        X = in_memory(X)
-        check_cells(X)
-        rows: FloatArray = validate_data(self, X, reset=context is None, dtype=np.float64, order="C")
+        rows: FloatArray = self._checked(X, reset=context is None, dtype=np.float64, order="C")
         return rows, context or self._SPEC.Context()

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from odeco._util.arguments import is_null
 from odeco._util.types import IndexArray
 
 #: The answers to each question: an array of numbers, of yes and no, or of texts.
@@ -49,9 +50,7 @@ def _column_of_table(column: Any) -> Any:
 
 def is_missing(cell: Any, missing_value: Any) -> bool:
     """Tell whether a cell is a missing answer: None, NaN, NA of pandas, or the value that stands for it."""
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
-        return True
-    return bool(isinstance(cell, float | np.floating) and np.isnan(cell)) or _same(cell, missing_value)
+    return is_null(cell) or _same(cell, missing_value)
 
 
 def _same(cell: Any, value: Any) -> bool:

@@ -18,9 +18,8 @@ from odeco._util.arguments import check_unmasked
 from odeco._util.types import FloatArray
 from odeco.display.progress import reporting
 from odeco.errors import WordCountError
-from odeco.io.coerce import in_memory
 from odeco.io.rows import check_no_weights, check_private_structure, check_structure, to_csr
-from odeco.io.source import check_cells, is_on_cluster
+from odeco.io.source import is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.estimator import Learnt, PrivateEstimator, fitted
 from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, optional, param
@@ -418,12 +417,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """Return checked word counts as a CSR array, and what is known of their columns."""
         if are_texts(X):
             raise WordCountError("Word counts must be numbers, documents x words. Got texts. Call fit_text for texts.")
-        X = in_memory(X)
-        check_cells(X)
         if sparse.issparse(X):
             X = to_csr(X)
             check_structure(X)
-        counts = as_counts(validate_data(self, X, reset=context is None, accept_sparse="csr", dtype="numeric"))
+        counts = as_counts(self._checked(X, reset=context is None, accept_sparse="csr", dtype="numeric"))
         # Words are checked in every batch; those of the first are kept.
         given = TopicContext.of(counts.shape[1], words, tokenizer)
         return counts, given if context is None else context

@@ -8,12 +8,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray, IndexArray
-from odeco.io.coerce import in_memory
-from odeco.io.source import check_cells
 from odeco.models.engine.estimator import Estimator, fitted
 from odeco.models.engine.parameters import N_JOBS, count, n_components, or_auto, param
 from odeco.models.lda.inference import log_likelihood
@@ -228,9 +226,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
                     "Graphs of one stream must have the same nodes, in the same order. Got others. Add all nodes to "
                     "each graph first."
                 )
-        X = in_memory(X)
-        check_cells(X)
-        rows = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_min_samples=least)
+        rows = self._checked(X, reset=reset, accept_sparse="csr", ensure_min_samples=least)
         if names is not None and reset:
             self.feature_names_in_ = np.array(names, dtype=object)
         return as_sparse(rows)
