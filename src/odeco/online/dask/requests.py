@@ -24,7 +24,6 @@ from odeco.online.dask.client import (
     cluster_faults,
     import_distributed,
     result_of,
-    versions,
     wait_for,
 )
 from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows
@@ -54,7 +53,7 @@ class Task(NamedTuple):
     norm_bound : float or None
         For a private run, the norm to which rows are clipped; no error then depends on a row.
     versions : tuple
-        The versions of packages on the client.
+        The versions of packages on the client, and the kernels of linear algebra on the workers.
     threshold : int
         Where rows are kept: it selects them, counted from the first of all (`odeco.online.thinning`).
     """
@@ -335,7 +334,7 @@ def sum_over_rows(
     to a `limit`, workers return little more than that.
     """
     unit, threshold = rows_per_unit(rows.n_features, sparse=rows.sparse), first_threshold(rows.n_rows, limit)
-    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions(), threshold)
+    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, rows.cluster.versions, threshold)
     return Order(add_up, task, block, unit)
 
 
