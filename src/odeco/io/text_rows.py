@@ -133,7 +133,6 @@ class CsvFile(FileSource):
         # numpy.loadtxt rejects some numbers that Python accepts, such as 1_000.
         return self.fault("damaged later", first_row, reason="its lines are not numbers")
 
-
     def _is_wrong(self, cell: str) -> bool:
         """Tell whether a cell is neither a number nor, where that is allowed, missing."""
         return _as_number(cell) is None and not (self.nulls_are_nan and is_missing(cell))
