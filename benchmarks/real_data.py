@@ -209,7 +209,7 @@ def missing(n_seeds: int, only: str) -> None:
         rows, labels = load(return_X_y=True)
         rows = ((rows - rows.mean(axis=0)) / rows.std(axis=0))[:, : 13 if name == "wine" else 10]
         k = len(np.unique(labels))
-        for kind, share in [(kind, share) for kind in ("diag", "full", "auto") for share in (0.1, 0.4) if only in name]:
+        for kind, share in [(kind, share) for kind in (*KINDS[1:], "auto") for share in (0.1, 0.4) if only in name]:
             found: dict[str, list[tuple[float, float, float]]] = {}
             for seed in range(n_seeds):
                 rng = np.random.default_rng(seed)
