@@ -90,7 +90,7 @@ def second_moment(rows: FloatArray, *, parallel: bool = False) -> SecondMoment:
 
 
 def _available_moment(rows: FloatArray) -> SecondMoment:
-    """Return the moment of rows with missing values: variances of what is observed, and a scatter that is one of rows."""
+    """Return the moment of rows with missing values: observed variances, and a scatter that is one of rows."""
     mean = column_moments(rows)[0]
     counts = np.maximum((~np.isnan(rows)).sum(axis=0), 1)
     roots = np.sqrt(len(rows) / counts)
