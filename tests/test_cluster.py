@@ -30,6 +30,7 @@ distributed = pytest.importorskip("distributed")
 
 import odeco.online.dask  # noqa: E402
 from odeco.models.lda.cluster import count_words_on_cluster  # noqa: E402
+from odeco.online.dask.client import blas_kernels  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -188,9 +189,33 @@ def test_progress_counts_the_rows_of_all_workers(client, folder):
 
 def test_another_version_on_a_worker_is_an_error_that_says_so(client, folder, monkeypatch):
     wanted = (*odeco.online.dask.client.versions()[:1], ("odeco", "9.9"), *odeco.online.dask.client.versions()[2:])
-    monkeypatch.setattr(odeco.online.dask.requests, "versions", lambda: wanted)
+    monkeypatch.setattr(odeco.online.dask.client, "versions", lambda: wanted)
     with pytest.raises(RuntimeError, match=r"odeco must have the same version .* The client has 9\.9, the worker on"):
         odeco.decompose_stream(folder / "all.npy", K, method="core", rng=0, client=client)
+
+
+def test_workers_with_other_kernels_of_linear_algebra_are_refused(folder):
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        client = distributed.Client(cluster)
+        kernels = set(client.run(blas_kernels).values())
+        assert kernels == {blas_kernels()}
+        # One more worker, whose library is told to take the kernels of another processor.
+        other = "Sandybridge" if "Haswell" in blas_kernels() else "Haswell"
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--nthreads", "1"]
+        with subprocess.Popen([*command, "--no-dashboard"], env=os.environ | {"OPENBLAS_CORETYPE": other}) as worker:
+            try:
+                client.wait_for_workers(2)
+                with pytest.raises(odeco.ClusterError, match=f"Workers must use the same kernels .* {other}"):
+                    odeco.decompose_stream(folder / "all.npy", K, method="core", rng=0, client=client)
+            finally:
+                worker.terminate()
+        client.close()
+
+
+def test_a_worker_that_joins_with_other_kernels_is_refused():
+    expected = (*odeco.online.dask.client.versions(), ("kernels of linear algebra", "openblas Other (00000000)"))
+    with pytest.raises(RuntimeError, match="Others use openblas Other"):
+        odeco.online.dask.client.check_versions(expected)
 
 
 def test_a_task_does_not_write_to_its_block_or_rows(client, folder):

@@ -96,6 +96,10 @@ def test_a_source_reads_missing_values_only_if_it_is_asked_to(tmp_path):
         np.testing.assert_array_equal(rows, GAPS)
         with pytest.raises(SourceError, match="in column 'x"):
             list(as_source(path))
+    path = save_gaps_as_text(tmp_path, GAPS)
+    path.write_text(path.read_text() + "\n1,none of it,3")
+    with pytest.raises(SourceError, match=r"Row 300 .* Got 'none of it' in column 'x1'"):
+        list(as_source(tmp_path / "gaps.csv", nulls_are_nan=True))
     save_gaps_as_text(tmp_path, GAPS, "none of it")
     with pytest.raises(SourceError, match="Got 'none of it' in column 'x"):
         list(as_source(tmp_path / "gaps.csv", nulls_are_nan=True))

@@ -127,7 +127,7 @@ class CsvFile(FileSource):
             if len(cells) != self._n_cells:
                 must = f"{self._n_cells:,} {'numbers' if self._places is None else 'fields'}"
                 given = record.text.strip()
-            elif wrong := [at for at, place in enumerate(read) if _as_number(cells[place]) is None]:
+            elif wrong := [at for at, place in enumerate(read) if self._is_wrong(cells[place])]:
                 must, given = "all numbers", cells[read[wrong[0]]]
                 columns = [""] if self.columns is None else [self.columns[at] for at in wrong]
             else:
@@ -135,6 +135,10 @@ class CsvFile(FileSource):
             return _bad_line(self, row, record.line, must, given, columns)
         # numpy.loadtxt rejects some numbers that Python accepts, such as 1_000.
         return self.fault("damaged later", first_row, reason="its lines are not numbers")
+
+    def _is_wrong(self, cell: str) -> bool:
+        """Tell whether a cell is neither a number nor, where that is allowed, missing."""
+        return _as_number(cell) is None and not (self.nulls_are_nan and is_missing(cell))
 
 
 def _bad_line(

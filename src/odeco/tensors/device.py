@@ -210,9 +210,8 @@ class DeviceMoment(Oracle):
         sizes = [held.largest(part) for part in self._blocks(1)]
         if not all(math.isfinite(size) for size in sizes):
             row, column = np.argwhere(~np.isfinite(as_numpy(self.rows)))[0]
-            raise ValueError(
-                f"Rows must be finite. Got NaN or infinity in row {row}, column {column}. Drop or fill it."
-            )
+            place = f"row {row}, column {column}"
+            raise ValueError(f"Rows must be finite. Got NaN or infinity in {place}. Drop or fill them.")
         if unit_exponent(max(sizes), 2 * self.order, held.dtype):
             raise ValueError(
                 f"Powers of rows must be numbers that their type can hold. The largest number is {max(sizes):.1e}. "

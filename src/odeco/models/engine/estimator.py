@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from odeco._util.arguments import check_saved_state
@@ -269,15 +269,18 @@ class Estimator(_Fitted):
         missing = self.__sklearn_tags__().input_tags.allow_nan
         X = in_memory(X, nulls_are_nan=missing)
         check_cells(X)
-        rows = validate_data(self, X, reset=reset, ensure_all_finite=False, **how)
-        fault = first_fault(rows, missing=missing)
-        if fault is not None:
-            row, column, what = fault
-            raise ValueError(
-                f"Values must be finite. Input X contains {what}: row {row:,}, column {self._names()[column]}. Fill or "
-                "drop what is missing, or leave the column out."
-            )
-        return rows
+        try:
+            return validate_data(self, X, reset=reset, ensure_all_finite="allow-nan" if missing else True, **how)
+        except ValueError:
+            fault = first_fault(check_array(X, ensure_all_finite=False, **how), missing=missing)
+            if fault is None:
+                raise
+        row, column, what = fault
+        name = dict(enumerate(vars(self).get("feature_names_in_", ()))).get(column, f"x{column}")
+        raise ValueError(
+            f"Values must be finite. Input X contains {what}: row {row:,}, column {name}. Fill or drop what is "
+            "missing, or leave the column out."
+        )
 
     def _hold(self, X: Any, spec: Any, *, groups: Any) -> tuple[Any, Any]:
         """Return a data holder of private records, and the public context; no message may depend on a record."""

@@ -93,6 +93,7 @@ def second_moment(data: Any, *, parallel: bool = False) -> SecondMoment:
 
 
 def _available_moment(rows: FloatArray, weights: FloatArray | None) -> SecondMoment:
+    """Return the moment of rows with missing values: observed variances, and a scatter that is one of rows."""
     n, mean = len(rows) if weights is None else float(weights.sum()), column_moments(rows, weights)[0]
     roots = np.sqrt(n / observed_counts(rows, weights))
     centred = np.where(np.isnan(rows), 0.0, rows - mean) * roots

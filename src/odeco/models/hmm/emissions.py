@@ -110,7 +110,8 @@ class Categorical(State):
 
         The last row of the table is that of a missing symbol, which says nothing about the state.
         """
-        return np.vstack([self.probabilities.T, np.ones(len(self.probabilities))]), rows, None
+        # By rows: the recursions read one at a time, and of another layout they would be compiled once more.
+        return np.array(np.vstack([self.probabilities.T, np.ones(len(self.probabilities))]), order="C"), rows, None
 
     def log_likelihoods(self, rows: IndexArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""

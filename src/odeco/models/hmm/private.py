@@ -88,7 +88,7 @@ def table_em_step(hmm: HMM, table: FloatArray) -> tuple[HMM, float]:
     is M = (F A) ∘ B, and the third symbol given the second state is C Aᵀ. All sums are matrix products of these.
     """
     v, k = len(table), hmm.n_states
-    transitions, emissions = hmm.transitions, hmm.emissions.likelihoods(np.zeros(0, np.int64))[0]
+    transitions, emissions = hmm.transitions, hmm.emissions.likelihoods(np.zeros(0, np.int64))[0][:v]
     with one_blas_thread():
         first = emissions * hmm.initial
         middle = ((first @ transitions)[:, None, :] * emissions[None, :, :]).reshape(v * v, k)

@@ -48,7 +48,7 @@ from odeco.models.lda.inference import document_topics, log_likelihood, split_ch
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.vocabulary import Tokenizer, Words, count_words, select_vocabulary
-from odeco.online.dask.client import Cluster, check_versions, find_cluster, result_of, tried_again, versions, wait_for
+from odeco.online.dask.client import Cluster, check_versions, find_cluster, result_of, tried_again, wait_for
 from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows, from_delayed
 from odeco.online.dask.requests import Order, ask, check_count_of, leaf_height, read, work_on
 from odeco.online.tree import Part, joined, nodes
@@ -327,7 +327,7 @@ def likelihood_on_cluster(model: TensorLDA, X: Any) -> tuple[float, float]:
 
 
 def _task(rows: ClusterRows) -> CountTask:
-    return CountTask(rows.n_features, rows.name, versions())
+    return CountTask(rows.n_features, rows.name, rows.cluster.versions)
 
 
 # ---- on workers ---------------------------------------------------------------------------------------------------

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import platform
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
 import scipy
+from threadpoolctl import threadpool_info
 
 from odeco._util import __version__
+from odeco._util.threads import one_blas_thread
 from odeco.errors import ClusterError
 
 Answer = TypeVar("Answer")
@@ -22,6 +25,10 @@ Answer = TypeVar("Answer")
 
 #: Attempts at a task that the scheduler gives up because several workers died under it.
 MAX_TRIES = 5
+
+#: The name of the kernels among versions, and how workers get the same.
+_KERNELS = "kernels of linear algebra"
+_SAME_KERNELS = "Take machines of one kind, or start all workers with OPENBLAS_CORETYPE=Haswell."
 
 #: Seconds between two looks at the state of tasks.
 _LOOK_SECONDS = 0.1
@@ -37,6 +44,17 @@ class Cluster:
     def n_threads(self) -> int:
         """The number of tasks that can run at a time; at least 1, since workers may still be starting."""
         return max(1, sum(int(number) for number in self.client.nthreads().values()))
+
+    @cached_property
+    def versions(self) -> tuple[tuple[str, str], ...]:
+        """What all workers must share with the client, and which kernels with each other; raise if those differ."""
+        found = self.client.run(blas_kernels, on_error="ignore")
+        if len(set(found.values())) > 1:
+            raise ClusterError(
+                "Workers must use the same kernels of linear algebra, or results would depend on who computes what. "
+                f"Got {' and '.join(sorted(set(found.values())))}. {_SAME_KERNELS}"
+            )
+        return (*versions(), *((_KERNELS, kernels) for kernels in set(found.values())))
 
     def hold(self, value: Any) -> Any:
         """Return a value as the result of a task: workers get it from each other, and it can be computed again."""
@@ -163,7 +181,7 @@ def import_distributed() -> Any:
 
 @cache
 def versions() -> tuple[tuple[str, str], ...]:
-    """Return the versions that must be the same on all machines for bit-identical results."""
+    """Return the versions that must be the same on the client and on all workers."""
     return (
         ("Python", ".".join(platform.python_version_tuple()[:2])),
         ("odeco", __version__),
@@ -172,9 +190,31 @@ def versions() -> tuple[tuple[str, str], ...]:
     )
 
 
+@cache
+def blas_kernels() -> str:
+    """Return the kernels that the linear algebra library has chosen for this processor, and a checksum of their bits.
+
+    With other kernels, the sums of a product have another order, and so other last bits.
+    """
+    libraries = [each for each in threadpool_info() if each["user_api"] == "blas"]
+    chosen = sorted({f"{each['internal_api']} {each.get('architecture', '')}".strip() for each in libraries})
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((61, 531)), rng.standard_normal((531, 53))
+    with one_blas_thread():
+        products = [(left.astype(kind) @ right.astype(kind)).tobytes() for kind in (np.float64, np.float32)]
+    return f"{', '.join(chosen)} ({zlib.crc32(b''.join(products)):08x})"
+
+
 def check_versions(expected: Iterable[tuple[str, str]]) -> None:
-    """Raise, on a worker, if its versions are not those of the client."""
-    for (name, wanted), (_, found) in zip(expected, versions(), strict=True):
+    """Raise, on a worker, if its versions are not those of the client, or its kernels not those of other workers."""
+    own = dict(versions()) | {_KERNELS: blas_kernels()}
+    for name, wanted in expected:
+        found = own[name]
+        if found != wanted and name == _KERNELS:
+            raise RuntimeError(
+                f"Workers must use the same kernels of linear algebra. Others use {wanted}, the worker on "
+                f"{platform.node()} uses {found}. {_SAME_KERNELS}"
+            )
         if found != wanted:
             raise RuntimeError(
                 f"{name} must have the same version on the client and on all workers. The client has {wanted}, the "

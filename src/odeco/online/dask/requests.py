@@ -25,7 +25,6 @@ from odeco.online.dask.client import (
     cluster_faults,
     import_distributed,
     result_of,
-    versions,
     wait_for,
 )
 from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows
@@ -55,7 +54,7 @@ class Task(NamedTuple):
     norm_bound : float or None
         For a private run, the norm to which rows are clipped; no error then depends on a row.
     versions : tuple
-        The versions of packages on the client.
+        The versions of packages on the client, and the kernels of linear algebra on the workers.
     n_rows : int
         The number of all rows.
     limit : RowLimit or None
@@ -345,8 +344,8 @@ def sum_over_rows(
     With `norm_bound`, for a private run, rows are clipped to it, and no error depends on a row. Where rows are kept up
     to a `limit`, workers return little more than that.
     """
-    unit = rows_per_unit(rows.n_features, sparse=rows.sparse)
-    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions(), rows.n_rows, limit)
+    unit, known = rows_per_unit(rows.n_features, sparse=rows.sparse), rows.cluster.versions
+    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, known, rows.n_rows, limit)
     return Order(add_up, task, block, unit)
 
 
