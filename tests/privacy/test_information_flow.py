@@ -32,7 +32,7 @@ from sealing import (
 import odeco
 import odeco.online.dask
 from odeco.cli.app import run as run_command
-from odeco.models import LatentClasses, TensorHMM, TensorLDA, TensorMixture, choose_vocabulary_privately
+from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture, choose_vocabulary_privately
 from odeco.models.lda.vocabulary import CountedWords
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel, open_private
@@ -163,6 +163,19 @@ def mixture(**settings):
         model = TensorMixture(**{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings})
         model.fit(rows).save("model.npz")
         learnt = {name: getattr(model, name) for name in ("weights_", "means_", "covariances_", "privacy_", "init_")}
+        return learnt | {"n_rows": model.n_samples_seen_, "said": model.summary(), "drawn": model.sample(3)}
+
+    return run
+
+
+def sources(**settings):
+    """Return all that a private model of sources learns and says, and its file."""
+
+    def run(rows):
+        model = TensorICA(**{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings})
+        model.fit(rows).save("model.npz")
+        names = ("components_", "mixing_", "mean_", "whitening_", "information_", "converged_", "privacy_")
+        learnt = {name: getattr(model, name) for name in names}
         return learnt | {"n_rows": model.n_samples_seen_, "said": model.summary(), "drawn": model.sample(3)}
 
     return run
@@ -304,13 +317,13 @@ def topics_command(write, name, *options):
     return run
 
 
-def learn_command(write, name, *options):
-    """Return ``odeco learn mixture`` on a file of rows, once as a table and once as JSON."""
+def learn_command(write, name, *options, model="mixture"):
+    """Return ``odeco learn mixture``, or another model, on a file of rows, once as a table and once as JSON."""
 
     def run(data):
         Path("data").mkdir()
         write(data, Path("data") / name)
-        arguments = ["learn", "mixture", f"data/{name}", "-k", "2", "--epsilon", "1", "--delta", "1e-6"]
+        arguments = ["learn", model, f"data/{name}", "-k", "2", "--epsilon", "1", "--delta", "1e-6"]
         arguments += ["--norm-bound", "1", "--out", "model.npz", "--report", "page.html", *options]
         with mock.patch.object(sys, "argv", ["odeco", *arguments]):
             return run_command(arguments)
@@ -532,6 +545,14 @@ ENTRY_POINTS = {
     "mixture, add_remove": (mixture(neighbour_relation="add_remove"), DENSE),
     "mixture, bound auto": (mixture(norm_bound="auto"), DENSE),
     "mixture command, bound auto": (learn_command(write_npy, "rows.npy", "--norm-bound", "auto"), FEW),
+    "sources": (sources(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
+    "sources, one": (sources(n_components=1), DENSE),
+    "sources, all directions": (sources(n_components=None), DENSE),
+    "sources, add_remove": (sources(neighbour_relation="add_remove"), DENSE),
+    "sources, bound auto": (sources(norm_bound="auto"), DENSE),
+    "sources, longdouble": (sources(), LONG),
+    "sources command": (learn_command(write_npy, "rows.npy", model="ica"), DENSE),
+    "sources command, JSON": (learn_command(write_npy, "rows.npy", "--json", model="ica"), FEW),
     "latent classes": (latent_classes(), wild_answers()),
     "latent classes, add_remove": (latent_classes(neighbour_relation="add_remove"), wild_answers()),
     "latent classes of tables": (latent_classes(), tables_of_answers()),

@@ -25,7 +25,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from odeco._util.arguments import check_saved_state
+from odeco._util.arguments import check_saved_state, check_unmasked
 from odeco._util.files import faults_of, load_arrays, save_arrays
 from odeco._util.schema import Sizes, array, plain_settings, record, require, size, text, whole
 from odeco._util.state import check_names
@@ -38,6 +38,7 @@ from odeco.models.engine.fit import Fit
 from odeco.models.engine.parameters import (
     DELTA,
     EPSILON,
+    NORM_BOUND,
     PATH,
     RELATION,
     checked_parameters,
@@ -52,6 +53,7 @@ from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
+from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sums import PrivateSums
 
@@ -267,7 +269,7 @@ class Estimator(_Fitted):
                 self._learnt = Learnt(spec, seed, spec.fit_rows(rows, base, seed), None)
             else:
                 holder, base = self._hold(X, spec, groups=groups, **side)
-                k, relation = spec.settings.n_components, spec.settings.neighbour_relation
+                k, relation = spec.settings.n_components or holder.n_features, spec.settings.neighbour_relation
                 record = spec.record if groups is None else "user"
                 if holder.n_records < k:  # both are public
                     raise ValueError(
@@ -314,6 +316,16 @@ class Estimator(_Fitted):
         """Return the specification with checked parameters."""
         # Not scikit-learn's clone, which copies what parameters refer to.
         return self._SPEC(type(self)(**checked_parameters(self)))
+
+    def _scores(self, name: str, X: Any, **side: Any) -> FloatArray:
+        check_is_fitted(self)
+        if self._learnt.privacy is not None:
+            raise ValueError(
+                f"The {name} of a private model must not choose between models: it is exact, and no budget pays for "
+                f"it. Got a call of {name}. For {self._SPEC.record}s that need no protection call score_samples."
+            )
+        scores: FloatArray = self.score_samples(X, **side)
+        return scores
 
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -433,15 +445,6 @@ class EMEstimator(Estimator):
         )
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    def _scores(self, name: str, X: Any, **side: Any) -> FloatArray:
-        check_is_fitted(self)
-        if self._learnt.privacy is not None:
-            raise ValueError(
-                f"The {name} of a private model must not choose between models: it is exact, and no budget pays for "
-                f"it. Got a call of {name}. For {self._SPEC.record}s that need no protection call score_samples."
-            )
-        return self.score_samples(X, **side)
-
     def _n_parameters(self) -> int:
         return int(self._em_spec().n_parameters(self._learnt.fit.params))
 
@@ -461,3 +464,52 @@ class PrivateEstimator(Estimator):
     )
     neighbour_relation: NeighbourRelation = param("replace", RELATION)
     ledger: str | os.PathLike[str] | None = param(None, optional(PATH))
+
+
+@dataclass(eq=False, repr=False)
+class PrivateRowsEstimator(PrivateEstimator):
+    """A model of rows of numbers that can be private: it needs a bound on the norm of rows, given or chosen."""
+
+    norm_bound: float | Literal["auto"] | None = param(
+        None,
+        NORM_BOUND,
+        "For --epsilon: longer rows are scaled down to this norm; 'auto' chooses it under privacy.",
+        option="--norm-bound",
+    )
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+        """Fit the model to rows.
+
+        Parameters
+        ----------
+        X : array, rows x features
+            Rows.
+        y : object
+            Ignored.
+        groups : array of labels, optional
+            For private models: which user each row belongs to; public. The guarantee is then for all rows of one user,
+            and every user counts once, with the mean over own rows.
+        """
+        return self._fit(X, groups=groups)
+
+    def _hold(self, X: Any, spec: Any, *, groups: Any = None) -> tuple[BoundedRows | UnboundedRows, Any]:
+        """Return a holder of private rows, without a message that depends on one of them.
+
+        What NumPy makes of a list, and what it says about a cell that is not a number, depends on the cells. So only
+        arrays of numbers are accepted, and whether a number is finite is not checked here.
+        """
+        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
+        if types is None and not isinstance(X, np.ndarray):
+            raise TypeError(
+                f"Private rows must be a NumPy array or a table of numbers. Got {type(X).__name__}. Convert them."
+            )
+        if not (types or {X.dtype.kind}) <= set("iufb"):
+            raise TypeError("Private rows must be numbers. Got another type of array or column. Convert them.")
+        check_unmasked(X, "array X")
+        with np.errstate(all="ignore"):  # a warning about a number beyond double precision would depend on the rows
+            rows = validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)
+        spec.check_private_features(rows.shape[1])
+        norm_bound = spec.settings.norm_bound
+        if norm_bound == "auto":
+            return UnboundedRows(rows, groups), spec.Context()
+        return BoundedRows(rows, float(norm_bound or 0.0), groups), spec.Context()

@@ -115,6 +115,9 @@ class Spec:
     def check_private(self) -> None:
         """Raise `ValueError` if a private model cannot have these settings."""
 
+    def check_private_features(self, n_features: int) -> None:
+        """Raise `ValueError` if a private model cannot be learnt from this number of features, which is public."""
+
     def learn_privately(self, holder: Any, context: Any, releaser: Releaser, *, seed: int) -> Fit:
         """Learn from what `releaser` releases of the queries of a data holder, and from nothing else."""
         raise NotImplementedError
