@@ -20,6 +20,8 @@ Medians of five draws, of the data and of the noise. The settings of all models 
 
 - sources: five sources, uniform, Laplace, exponential, two-pointed and Student's t, mixed by a normal matrix; the mean
   correlation with the true ones. The bound is chosen by the run. Trivial are the exact principal axes.
+- communities: four communities of equal size, links ten times as likely within them, one edge added or removed, δ = 0;
+  the adjusted Rand index. Trivial is one community, with 0.
 """
 
 from __future__ import annotations
@@ -37,13 +39,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn import datasets
 from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
 from successors import PCA_CHOICES, dp_pca
 
 import odeco
 from odeco._util.types import FloatArray
-from odeco.models import TensorICA, TensorMixture
+from odeco.models import Communities, TensorICA, TensorMixture
 from odeco.models.ica.private import matched_correlations
 from odeco.privacy import noise_multiplier
 
@@ -240,7 +244,28 @@ def sources_case(n_rows: int) -> Case:
     return Case(make, trivial)
 
 
-CASES: dict[str, Case] = {f"sources, n = {n:,}": sources_case(n) for n in (2_000, 5_000, 20_000, 100_000)}
+def communities_case(n_nodes: int, degree: float) -> Case:
+    """Return the case of communities of a graph."""
+
+    def make(seed: int) -> Callable[[float | None], float]:
+        rng, labels = np.random.default_rng([seed, n_nodes]), np.arange(n_nodes) % 4
+        rates = np.where(labels[:, None] == labels, 10.0, 1.0)
+        links = np.triu(rng.random((n_nodes, n_nodes)) < rates * (degree / rates.sum(axis=1).mean()), 1)
+        graph = sparse.csr_array((links + links.T).astype(np.float64))
+
+        def found(epsilon: float | None) -> float:
+            model = Communities(4, epsilon=epsilon, random_state=seed).fit(graph)
+            return float(adjusted_rand_score(labels, model.labels_))
+
+        return found
+
+    return Case(make, lambda _seed: 0.0)
+
+
+CASES: dict[str, Case] = {f"sources, n = {n:,}": sources_case(n) for n in (2_000, 5_000, 20_000, 100_000)} | {
+    f"communities, {n:,} nodes, {degree} links each": communities_case(n, degree)
+    for n, degree in ((300, 40), (300, 80), (1000, 80))
+}
 
 
 def compare_models(*, only: str, **_others: Any) -> None:

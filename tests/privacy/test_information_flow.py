@@ -32,7 +32,15 @@ from sealing import (
 import odeco
 import odeco.online.dask
 from odeco.cli.app import run as run_command
-from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture, choose_vocabulary_privately
+from odeco.models import (
+    Communities,
+    LatentClasses,
+    TensorHMM,
+    TensorICA,
+    TensorLDA,
+    TensorMixture,
+    choose_vocabulary_privately,
+)
 from odeco.models.lda.vocabulary import CountedWords
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel, open_private
@@ -179,6 +187,29 @@ def sources(**settings):
         return learnt | {"n_rows": model.n_samples_seen_, "said": model.summary(), "drawn": model.sample(3)}
 
     return run
+
+
+def communities(graph):
+    """Return all that private communities are and say, and their file."""
+    model = Communities(2, epsilon=1.0, random_state=0).fit(graph)
+    model.save("model.npz")
+    names = ("memberships_", "labels_", "block_matrix_", "profiles_", "prior_", "privacy_", "n_samples_seen_")
+    return {name: getattr(model, name) for name in names} | {"said": model.summary(), "drawn": model.sample().toarray()}
+
+
+def graphs():
+    """Return graphs on the same nodes: dense and sparse, of any weights, directed, with loops, empty and complete."""
+    rng = np.random.default_rng(5)
+    links = np.triu(rng.random((N, N)) < 0.3, 1)
+    wild = {f"{weight}": np.where(links, weight, 0.0) for weight in (1.0, np.nan, np.inf, -1.0, 1e308, 5e-324)}
+    whole = {"empty": np.zeros((N, N)), "complete": np.ones((N, N)), "loops": np.eye(N), "directed": links + 0.0}
+    kinds = {"bool": links, "integers": links.astype(int), "long": links.astype(np.longdouble) * 1e300}
+    stored = {
+        "CSR": sparse.csr_array(links + links.T),
+        "COO": sparse.coo_array(links),
+        "no entry": sparse.csr_array((N, N)),
+    }
+    return wild | whole | kinds | stored
 
 
 def hidden_states(**settings):
@@ -553,6 +584,7 @@ ENTRY_POINTS = {
     "sources, longdouble": (sources(), LONG),
     "sources command": (learn_command(write_npy, "rows.npy", model="ica"), DENSE),
     "sources command, JSON": (learn_command(write_npy, "rows.npy", "--json", model="ica"), FEW),
+    "communities": (communities, graphs()),
     "latent classes": (latent_classes(), wild_answers()),
     "latent classes, add_remove": (latent_classes(neighbour_relation="add_remove"), wild_answers()),
     "latent classes of tables": (latent_classes(), tables_of_answers()),

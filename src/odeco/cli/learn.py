@@ -87,7 +87,8 @@ def make_command(model: RegisteredModel) -> click.Command:
 def _private_needs(model: RegisteredModel, estimator: Any) -> dict[str, str]:
     """Return the options without which a fit is not private, by the names of their arguments."""
     options = {each.name: each.metadata["option"] for each in fields(estimator)}
-    needed = [each for each in ("epsilon", "delta", *estimator._SPEC.private_needs) if each in options]
+    needs = (*estimator._SPEC.Guarantee.parameters, *estimator._SPEC.private_needs)
+    needed = [each for each in needs if each in options]
     return {name: options[name] for name in needed} | (INPUTS[model.data].private_options if model.plan else {})
 
 

@@ -18,3 +18,4 @@ from odeco.models.lda.private_vocabulary import PrivateVocabulary as PrivateVoca
 from odeco.models.lda.private_vocabulary import choose_vocabulary_privately as choose_vocabulary_privately
 from odeco.models.lda.use import GroupShares as GroupShares
 from odeco.models.mmsb.estimator import Communities as Communities
+from odeco.models.mmsb.private import plan_communities as plan_communities

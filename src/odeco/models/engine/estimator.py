@@ -270,7 +270,7 @@ class Estimator(_Fitted):
             else:
                 holder, base = self._hold(X, spec, groups=groups, **side)
                 k, relation = spec.settings.n_components or holder.n_features, spec.settings.neighbour_relation
-                record = spec.record if groups is None else "user"
+                record = (spec.protected or spec.record) if groups is None else "user"
                 if holder.n_records < k:  # both are public
                     raise ValueError(
                         f"There must be at least as many {record}s as {spec.component}s. Got {holder.n_records} and "
@@ -283,7 +283,7 @@ class Estimator(_Fitted):
                     record=record,
                     n_terms=holder.n_terms,
                     neighbour_relation=relation,
-                    neighbours=f"one {record}, {RELATIONS[relation]}; {public}",
+                    neighbours=spec.neighbours or f"one {record}, {RELATIONS[relation]}; {public}",
                 )
                 fit = spec.learn_privately(holder, base, sums, seed=seed)
                 self._learnt = Learnt(spec, seed, fit, None, sums.report(spec.mechanism))
@@ -295,8 +295,8 @@ class Estimator(_Fitted):
             spec = self._specify()
             if guarantee_of(spec) is not None:
                 raise ValueError(
-                    f"A private model is fitted to all {spec.record}s at once: each release sums over all of them. Got "
-                    "a call of partial_fit. Call fit."
+                    f"A private model is fitted to all {spec.protected or spec.record}s at once: each release sums "
+                    "over all of them. Got a call of partial_fit. Call fit."
                 )
             before = vars(self).get("_learnt")
             if before is None or before.stream is None:
@@ -318,14 +318,18 @@ class Estimator(_Fitted):
         return self._SPEC(type(self)(**checked_parameters(self)))
 
     def _scores(self, name: str, X: Any, **side: Any) -> FloatArray:
+        self._refuse_scores(name)
+        scores: FloatArray = self.score_samples(X, **side)
+        return scores
+
+    def _refuse_scores(self, name: str) -> None:
+        """Raise if the model is private."""
         check_is_fitted(self)
         if self._learnt.privacy is not None:
             raise ValueError(
                 f"The {name} of a private model must not choose between models: it is exact, and no budget pays for "
                 f"it. Got a call of {name}. For {self._SPEC.record}s that need no protection call score_samples."
             )
-        scores: FloatArray = self.score_samples(X, **side)
-        return scores
 
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

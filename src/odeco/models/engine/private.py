@@ -48,14 +48,15 @@ def guarantee_of(spec: Spec) -> Guarantee | None:
 
     This is the only place where it is decided whether a fit is private.
     """
-    settings, needed = spec.settings, ("epsilon", "delta", *spec.private_needs)
+    settings, needed = spec.settings, (*spec.Guarantee.parameters, *spec.private_needs)
     missing = [name for name in needed if getattr(settings, name, None) is None]
-    listed = ", ".join(f"`{name}`" for name in needed[:-1]) + f" and `{needed[-1]}`"
+    listed = " and ".join(filter(None, [", ".join(f"`{name}`" for name in needed[:-1]), f"`{needed[-1]}`"]))
     if len(missing) == len(needed):
-        if getattr(settings, "ledger", None) is not None:
-            raise ValueError(
-                f"`ledger` is for private models. Got one without `epsilon`. Pass {listed}, or leave it out."
-            )
+        for name in ("ledger", "delta"):
+            if getattr(settings, name, None) is not None:
+                raise ValueError(
+                    f"`{name}` is for private models. Got one without `epsilon`. Pass {listed}, or leave it out."
+                )
         return None
     if missing:
         raise ValueError(
@@ -68,7 +69,7 @@ def guarantee_of(spec: Spec) -> Guarantee | None:
             "components than you expect: those that are not there get little weight."
         )
     spec.check_private()
-    return Guarantee(settings.epsilon, settings.delta, settings.ledger)
+    return spec.Guarantee(settings.epsilon, settings.delta or 0.0, settings.ledger)
 
 
 def within_bound(

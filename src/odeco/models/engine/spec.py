@@ -25,6 +25,7 @@ from odeco.models.engine.fit import Fit, Info, NoContext, Statistics, largest_fi
 from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.selection import Calibration, ChosenNumber, Learn, choose_number, fold_numbers
 from odeco.models.engine.stream import LINEAR, BlockStream, Forgetting, OnlineEM
+from odeco.privacy.ledger_file import Guarantee
 
 if TYPE_CHECKING:
     from odeco.models.engine.description import Description
@@ -70,9 +71,13 @@ class Spec:
     component: ClassVar[str] = "component"
 
     #: A private model gives `learn_privately`, and the name of its mechanism for `PrivacyReport`; these parameters are
-    #: needed beside epsilon and delta.
+    #: needed beside those of its kind of guarantee. It protects a record, unless it says whom, and which change it
+    #: hides.
     mechanism: ClassVar[str]
+    Guarantee: ClassVar[type[Guarantee]] = Guarantee
     private_needs: ClassVar[tuple[str, ...]] = ()
+    protected: ClassVar[str] = ""
+    neighbours: ClassVar[str] = ""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
