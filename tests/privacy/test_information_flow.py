@@ -362,6 +362,11 @@ def learn_command(write, name, *options, model="mixture"):
     return run
 
 
+def write_users_too(rows, path):
+    path.with_name("users.txt").write_text("\n".join(f"user {row // 3}" for row in range(N)))
+    return write_npy(rows, path)
+
+
 def classes_command(*options):
     """Return ``odeco learn classes`` on a table of answers whose lines are what they are."""
 
@@ -572,6 +577,7 @@ ENTRY_POINTS = {
     "mixture": (mixture(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
     "mixture command": (learn_command(write_npy, "rows.npy"), DENSE),
     "mixture command, JSON": (learn_command(write_npy, "rows.npy", "--json"), DENSE),
+    "mixture command, users": (learn_command(write_users_too, "rows.npy", "--groups", "data/users.txt"), FEW),
     "mixture, one component": (mixture(n_components=1), DENSE),
     "mixture, add_remove": (mixture(neighbour_relation="add_remove"), DENSE),
     "mixture, bound auto": (mixture(norm_bound="auto"), DENSE),

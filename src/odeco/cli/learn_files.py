@@ -22,6 +22,7 @@ from odeco.errors import SourceError
 from odeco.io.graphs import read_graph
 from odeco.io.source import Selection
 from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table, symbols_named
+from odeco.privacy.holders.protocol import units_of
 
 #: The columns that are used are listed up to this number.
 _MAX_NAMED = 20
@@ -90,12 +91,25 @@ def _columns_used(names: Sequence[str] | None) -> str:
     return f"Columns used: {listed}{more}. Leave one out with --drop."
 
 
-def _read_rows(file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None) -> Data:
+def _users_of(groups: Path | None, n_records: int, *, private: bool) -> tuple[dict[str, Any], int]:
+    """Return the argument of `fit` that has the user of each record, if there are users, and the number of units."""
+    if groups is None:
+        return {}, n_records
+    if not private:
+        raise click.UsageError("--groups is about private models. Pass --epsilon and what it needs, or leave it out.")
+    labels = _options.load_groups(groups)
+    return {"groups": labels}, units_of(labels, n_records)[1]
+
+
+def _read_rows(
+    file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None, groups: Path | None
+) -> Data:
     if private and (columns is not None or drop is not None):
         raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
     rows, names = read_private_rows(file) if private else read_rows(file, columns, drop)
-    public = {"n_rows": rows.shape[0], "n_features": rows.shape[1]}
-    return Data(rows, names, public=public, remark="" if private else _columns_used(names))
+    fit, n_units = _users_of(groups, rows.shape[0], private=private)
+    public = {"n_rows": n_units, "n_features": rows.shape[1]}
+    return Data(rows, names, fit=fit, public=public, remark="" if private else _columns_used(names))
 
 
 def _read_sequences(
@@ -177,15 +191,21 @@ def _read_private_sequences(file: Path, symbol: str, sequence: str, symbols: lis
 
 
 def _read_answers(
-    file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None, answers: str | None
+    file: Path,
+    *,
+    private: bool,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    answers: str | None,
+    groups: Path | None,
 ) -> Data:
     _options.check_selection(columns, drop)
     table = read_text_table(file, private=private).select(Selection.of(columns, drop), file)
-    fit, public = {}, {}
+    (fit, n_units), public = _users_of(groups, len(table.cells), private=private), {}
     if private and answers is not None:
         named = answers_named(answers, table.columns)
-        table, fit = table.select(Selection(tuple(named)), file), {"categories": list(named.values())}
-        public = {"n_respondents": len(table.cells), "categories": [len(own) for own in named.values()]}
+        table, fit = table.select(Selection(tuple(named)), file), fit | {"categories": list(named.values())}
+        public = {"n_respondents": n_units, "categories": [len(own) for own in named.values()]}
     remark, parameters = _columns_used(table.columns), {"missing_values": None}
     return Data(table.cells, table.columns, fit=fit, parameters=parameters, public=public, remark=remark)
 
@@ -197,7 +217,7 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
 
 #: By the names that `odeco.cli.models` has for them.
 INPUTS = {
-    "rows": Input(_read_rows, _options.group(_options.columns, row_ids.options)),
+    "rows": Input(_read_rows, _options.group(_options.columns, row_ids.options, _options.groups("row", "--epsilon"))),
     "sequences": Input(
         _read_sequences,
         _options.group(
@@ -240,6 +260,7 @@ INPUTS = {
                 help="For --epsilon: the possible answers, the same for all questions; or a .json file that lists "
                 "those to each.",
             ),
+            _options.groups("respondent", "--epsilon"),
         ),
         {"answers": "--answers"},
     ),
