@@ -34,7 +34,7 @@ from odeco.io import as_source
 from odeco.online import RowSum
 from odeco.online.dask import as_cluster_rows
 from odeco.online.dask.requests import ask, sum_over_rows
-from odeco.online.sums import rows_per_chunk
+from odeco.online.tree import rows_per_chunk
 
 N_CANDIDATES, N_FILES, REPEATS = 20, 4, 3
 #: Dask's nanny makes glibc give memory back at once, and so map every temporary array anew: these take that back.

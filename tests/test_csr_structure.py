@@ -141,7 +141,8 @@ def test_a_checkpoint_with_such_rows_is_refused(what, tmp_path):
     odeco.OnlineDecomposer(2, rng=0).partial_fit(WHOLE).save(path)
     header, arrays = load_arrays(path, "stream run")
     bad = damaged(what)
-    parts = {"sum_data": bad.data, "sum_indices": bad.indices, "sum_indptr": bad.indptr}
+    parts = {f"run.sum.buffer.{name}": getattr(bad, name) for name in ("data", "indices", "indptr")}
+    assert parts.keys() <= arrays.keys()
     save_arrays(path, "stream run", header, {**arrays, **parts})
     with pytest.raises(odeco.FileFormatError, match=r"run\.ckpt"):
         odeco.OnlineDecomposer.load(path)

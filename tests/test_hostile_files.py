@@ -35,7 +35,7 @@ def test_a_tracker_whose_squares_overflow_is_refused(name, tmp_path):
     path = tmp_path / "run.ckpt"
     fuzz.KINDS["run, tracking"][1](path)
     arrays = dict(np.load(path, allow_pickle=False))
-    arrays[f"state.tracking.{name}"].reshape(-1)[0] = 1e308
+    arrays[f"run.solver.tracking.{name}"].reshape(-1)[0] = 1e308
     with path.open("wb") as file:
         np.savez(file, **arrays)
     with pytest.raises(odeco.FileFormatError, match=r"run\.ckpt"):
@@ -131,8 +131,7 @@ def test_a_checkpoint_with_more_rows_in_its_sum_than_a_batch_holds_is_refused(tm
     path = tmp_path / "run.ckpt"
     odeco.OnlineDecomposer(2, rng=0).partial_fit(np.eye(6)).save(path)
     header, arrays = load_arrays(path, "stream run")
-    header["run"]["n_rows"] = 5000
-    save_arrays(path, "stream run", header, {**arrays, "sum_n_rows": np.array(1200)})
+    save_arrays(path, "stream run", header, {**arrays, "run.sum.n_rows": np.array(1200)})
     with pytest.raises(odeco.FileFormatError, match=r"run\.ckpt .*its sum must hold fewer rows than a batch"):
         odeco.OnlineDecomposer.load(path)
 

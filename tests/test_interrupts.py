@@ -13,7 +13,7 @@ from scipy import sparse
 
 import odeco
 from odeco.online import RowSum, entries, one_pass
-from odeco.online import sums as _chunks
+from odeco.online import tree as _chunks
 from odeco.privacy.noise import SeededNoiseForTests
 
 ROWS = np.random.default_rng(0).gamma(1.0, size=(48, 5)) - 1

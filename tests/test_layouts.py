@@ -14,7 +14,7 @@ from odeco.cp import Whitener
 from odeco.errors import SourceError
 from odeco.io import as_source
 from odeco.online import SampleMoment, StreamMoment
-from odeco.online import sums as _chunks
+from odeco.online import tree as _chunks
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
 
 N_ROWS, WIDTH = 230, 5

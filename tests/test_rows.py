@@ -10,8 +10,8 @@ from scipy import sparse
 from test_streams import planted_rows
 
 from odeco.online import RowSum
-from odeco.online import sums as _chunks
-from odeco.online.sums import rows_per_chunk
+from odeco.online import tree as _chunks
+from odeco.online.tree import rows_per_chunk
 
 
 @pytest.fixture

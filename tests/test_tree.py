@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from odeco.online import RowSum
-from odeco.online import sums as _chunks
-from odeco.online.sums import RADIX, joined, nodes, rows_per_unit
+from odeco.online import tree as _chunks
+from odeco.online.tree import RADIX, joined, nodes, rows_per_unit
 
 D, L, N = 10, 4, 1500
 GENERATOR = np.random.default_rng(0)

@@ -20,7 +20,7 @@ import test_outputs
 import test_scale
 from interrupts import PLACES, moments_of
 
-from odeco.online import sums as _chunks
+from odeco.online import tree as _chunks
 
 _HERE = Path(__file__).parent
 sys.path += [str(_HERE / "privacy"), str(_HERE / "io"), str(_HERE.parent / "tools")]

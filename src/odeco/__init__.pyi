@@ -27,7 +27,7 @@ from odeco.errors import SourceError as SourceError
 from odeco.errors import StreamEndedError as StreamEndedError
 from odeco.online.decomposer import OnlineDecomposer as OnlineDecomposer
 from odeco.online.halves import split_half as split_half
-from odeco.online.partial import partial_sum as partial_sum
+from odeco.online.moments import partial_sum as partial_sum
 from odeco.online.stream import decompose_stream as decompose_stream
 from odeco.power.operator_norm import operator_norm as operator_norm
 from odeco.private.bound import choose_norm_bound as choose_norm_bound

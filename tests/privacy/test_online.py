@@ -315,8 +315,8 @@ def test_a_checkpoint_with_the_sum_holds_no_row(tmp_path):
     online = private_run().partial_fit(ROWS[:180])
     online.save(tmp_path / "run.ckpt")
     _, arrays = load_arrays(tmp_path / "run.ckpt", "stream run")
-    assert "sum_level0" in arrays
-    assert not {"sum_rows", "sum_data", "sum_indices"} & arrays.keys()
+    assert "run.sum.levels.0" in arrays
+    assert not [name for name in arrays if name.startswith("run.sum.buffer")]
     assert "noise_state" not in arrays
 
 

@@ -198,9 +198,9 @@ def _own(file: Path, contents: Contents) -> dict[str, Any]:
     names = read_array(file, "names").tolist() if "names" in contents.arrays else header.get("names")
     if isinstance(names, list):  # the file may come from anyone
         shown["names"] = ", ".join(map(str, names))
-    run = header.get("run")
-    if isinstance(run, dict):
-        shown["state"], shown["rows taken in"] = run.get("state"), run.get("n_rows")
+    counts = ("run.n_closed", "run.sum.n_rows")
+    if all(contents.arrays.get(name) == ((), np.dtype(np.int64)) for name in counts):
+        shown["rows taken in"] = sum(int(read_array(file, name)) for name in counts)
     return shown | {"arrays": {name: f"{_shape(shape)} {dtype}" for name, (shape, dtype) in contents.arrays.items()}}
 
 

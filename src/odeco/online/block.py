@@ -126,18 +126,20 @@ class RowBlock(State):
     """
 
     dimension: int = array_field(kind="i", low=1)
-    dense: FloatArray | None = array_field("block_rows", "d", kind="rows", default=None)
-    data: FloatArray | None = array_field("block_stored", kind="rows", default=None)
-    indices: IndexArray | None = array_field("block_stored", kind="i", low=0, default=None)
+    dense: FloatArray | None = array_field(None, "d", kind="rows", default=None)
+    data: FloatArray | None = array_field(None, kind="rows", default=None)
+    indices: IndexArray | None = array_field(None, kind="i", low=0, default=None)
     indptr: IndexArray | None = array_field(None, kind="i", low=0, default=None)
-    codes: NDArray[np.int16] | None = array_field("block_rows", "d", kind="i", default=None)
-    scales: FloatArray | None = array_field("block_rows", low=0, high=1e300, default=None)
+    codes: NDArray[np.int16] | None = array_field(None, "d", kind="i", default=None)
+    scales: FloatArray | None = array_field(None, low=0, high=1e300, default=None)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
         kinds = ((self.dense,), (self.data, self.indices, self.indptr), (self.codes, self.scales))
         given = [[part is not None for part in kind] for kind in kinds]
         require(sum(map(any, given)) == sum(map(all, given)) == 1, "rows must be dense, CSR or quantized")
+        if self.codes is not None and self.scales is not None:
+            require(len(self.codes) == len(self.scales), "quantized rows must have one scale each")
         rows = self.rows
         require(rows.shape[1] == self.dimension, "rows must be as wide as all")
         if not isinstance(rows, QuantizedRows):

@@ -18,10 +18,11 @@ from odeco.display.progress import following
 from odeco.errors import BadRowError, FileFormatError, NothingFoundError, RankError, StreamEndedError
 from odeco.io.rows import as_rows, bad_row_error, check_private_rows, row_slice
 from odeco.io.source import is_on_cluster, names_of
+from odeco.online.batches import Progress
 from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
-from odeco.online.run import Progress, Run, Snapshot
+from odeco.online.run import Run, Snapshot
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
@@ -315,15 +316,11 @@ class OnlineDecomposer:
         """
         with self._one_at_a_time:
             run, private = self._run, self._account is not None
-            header: dict[str, Any] | None = None
-            arrays: dict[str, Any] = {}
-            if run is not None:
-                if private and keep_sum:
-                    run.total.let_go_of_rows()
-                header, arrays = run.to_arrays(keep_sum=keep_sum or not private)
+            if run is not None and private and keep_sum:
+                run.total.let_go_of_rows()
+            saved = None if run is None else run.saved(keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
-            settings = (self._settings, self._seed)
-            RunFile(*settings, account=account, run=header, arrays=arrays, names=self._names).save(path)
+            RunFile(self._settings, self._seed, account=account, run=saved, names=self._names).save(path)
 
     @classmethod
     def load(

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from odeco._util.arguments import check_choice, check_norm_bound
+from odeco._util.schema import usable_array
+from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.io.rows import is_sparse
@@ -79,17 +81,17 @@ class Guarantee:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class Release(State):
     """What was asked last, of how many rows, and the scale of the noise in the answer; all public."""
 
-    block: FloatArray
-    n_rows: int
-    scale: float
-    question: str
+    block: FloatArray = array_field("d", None, rule=usable_array("d", None))
+    n_rows: int = array_field(kind="i", low=1)
+    scale: float = array_field(rule=usable_array(low=0))
+    question: str = array_field(kind="U")
 
 
 @dataclass(frozen=True, eq=False)
-class Notes:
+class Notes(State):
     """What a private run remembers from one batch to the next; all public.
 
     Attributes
@@ -102,9 +104,9 @@ class Notes:
         The components found, in the order of their discovery, with what the noise says about them.
     """
 
-    dense: bool | None = None
-    last: Release | None = None
-    found: Found | None = None
+    dense: bool | None = array_field(kind="b", default=None)
+    last: Release | None = part_field(Release, default=None)
+    found: Found | None = part_field(Found, default=None)
 
 
 class NoisyMean(BatchMean):
@@ -233,31 +235,6 @@ class NoisyMean(BatchMean):
             n_rows=found.n_rows,
             norm_bound=self.guarantee.norm_bound,
         )
-
-    def notes_to_arrays(self, notes: Notes | None) -> dict[str, Any]:
-        """Return the notes as named arrays."""
-        arrays: dict[str, Any] = {}
-        if notes is not None and notes.dense is not None:
-            arrays["dense"] = np.array(notes.dense)
-        if notes is not None and notes.last is not None:
-            arrays |= {f"last_{name}": np.asarray(value) for name, value in vars(notes.last).items()}
-        if notes is not None and notes.found is not None:
-            found = notes.found
-            arrays |= {"weights": found.components.weights, "vectors": found.components.vectors}
-            arrays |= {name: getattr(found, name) for name in _NOISE_FIELDS}
-        return arrays
-
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Solver) -> Notes:
-        """Return the notes that `notes_to_arrays` described."""
-        notes = Notes(dense=bool(arrays["dense"]) if "dense" in arrays else None)
-        if "last_block" in arrays:
-            last = {name: arrays[f"last_{name}"] for name in ("block", "n_rows", "scale", "question")}
-            release = Release(last["block"], int(last["n_rows"]), float(last["scale"]), str(last["question"]))
-            notes = replace(notes, last=release)
-        if "weights" in arrays:
-            components = Components(arrays["weights"], arrays["vectors"], state.order)
-            notes = replace(notes, found=Found(components, *(arrays[name] for name in _NOISE_FIELDS)))
-        return notes
 
     def _noise_in_found(self, run: Run) -> Found:
         """Return the components found, with what the known noise says about them.

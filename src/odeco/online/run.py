@@ -1,31 +1,34 @@
-"""A run: a solver, the sum over rows that its query needs, and the policy that says when a batch is complete.
+"""A run: a solver, the sum over rows that its query needs, and a policy that says when a batch is complete.
 
 A solver makes one query at a time. A run adds up what the query needs over the rows that it gets, pulled or pushed.
-When its policy says that the batch is complete, the mean over the batch goes to the solver, which then has its next
-query. `BatchMean` makes the plain mean; in a private run `odeco.online.private.NoisyMean` adds noise.
+When its policy says that the batch is complete (`odeco.online.batches`), the mean over the batch goes to the solver,
+which then has its next query. `BatchMean` makes the plain mean; in a private run `odeco.online.private.NoisyMean` adds
+noise.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from odeco._util.scale import SMALLEST_USABLE, largest, put_back, times_power_of_two, unit_exponent
+from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence, no_signal_error
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.errors import BadRowError, RankError, StreamEndedError
 from odeco.io.rows import csr_view, is_sparse, row_slice, stored_numbers
+from odeco.online.batches import Batches, Place, Progress
 from odeco.online.drift import DriftSolver
-from odeco.online.entries import N_SEGMENTS, EntriesSolver, MomentSolver, StreamSolver
+from odeco.online.entries import EntriesSolver, MomentSolver, StreamSolver
 from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.one_pass import OnePassSolver
 from odeco.online.range_finder import CoreSolver
-from odeco.online.sums import Held, Part, RowSum
+from odeco.online.sums import Held, RowSum, SavedSum
+from odeco.online.tree import Part
 from odeco.power.power_method import PowerSolver
 from odeco.power.solver import Solver
 from odeco.power.tracking import Tracker
@@ -33,300 +36,35 @@ from odeco.tensors.components import Components
 
 AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 
-#: The names of the solvers in files.
-KINDS: dict[str, type[Solver]] = {
-    "power": PowerSolver,
-    "core": CoreSolver,
-    "one pass": OnePassSolver,
-    "drift": DriftSolver,
-    "moment": MomentSolver,
-    "fourth moment": FourthMomentSolver,
-    "entries": EntriesSolver,
-    "tracking": Tracker,
-}
-
-_NAMES = {kind: name for name, kind in KINDS.items()}
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a run.
-
-    Attributes
-    ----------
-    stage : str
-        The current step: ``"component 2 of 3"``, ``"finding the span"``, ``"core"``, ``"refining"``.
-    fraction : float
-        The share of the rows that the solver needs; 1 once it refines.
-    n_rows : int
-        Rows used so far.
-    n_rows_needed : int or None
-        Rows that are still needed for a first result; None if the length of a pass is unknown.
-    """
-
-    stage: str
-    fraction: float
-    n_rows: int
-    n_rows_needed: int | None
-
-    def ahead(self, n_rows: int) -> Progress:
-        """Return the progress with `n_rows` rows that workers have added up and the run has not taken yet."""
-        if not n_rows:
-            return self
-        needed = None if self.n_rows_needed is None else max(0, self.n_rows_needed - n_rows)
-        share = self.fraction
-        if needed is not None and self.n_rows_needed:
-            share += (1 - share) * min(1.0, n_rows / self.n_rows_needed)
-        return replace(self, n_rows=self.n_rows + n_rows, n_rows_needed=needed, fraction=share)
-
-
-# When a batch is complete ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Place:
-    """The position of a run in the data that it reads.
-
-    Attributes
-    ----------
-    row : int
-        Rows read in the current pass.
-    n_refined : int
-        Passes that have refined the components.
-    length : int or None
-        Rows of a pass, once known.
-    ended : bool
-        Whether data that can be read once have been read to their end.
-    """
-
-    row: int = 0
-    n_refined: int = 0
-    length: int | None = None
-    ended: bool = False
-
-
-class Batches(Protocol):
-    """A policy: when a batch is complete, and what follows."""
-
-    def room(self, run: Run) -> int | None:
-        """Return the number of rows that the current batch still takes; None for all rows of the pass."""
-
-    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
-        """Return the rows, out of `n_rows`, for which the question of a run is known: one or more batches.
-
-        Each batch is given by its first row, and by the first and last of its rows that are still to be read.
-        """
-
-    def following(self, state: Solver) -> Solver:
-        """Return the solver for the next batch, given the one that has got the mean of a batch."""
-
-    def end_pass(self, run: Run) -> None:
-        """Continue after the end of the data."""
-
-    def is_complete(self, run: Run) -> bool:
-        """Tell whether the run needs no more rows."""
-
-    def next_row(self, run: Run) -> int:
-        """Return the next row of the data."""
-
-    def progress(self, run: Run) -> Progress:
-        """Return the progress of a run."""
-
-
-@dataclass(frozen=True)
-class FreshRows:
-    """A batch is `batch_size` rows that are read once: for streams, and for Algorithm 2.
-
-    Once all components are found, the rows that follow refine them, and the weight of the past fades by `forgetting`;
-    for Algorithm 2 on data that are pulled the run ends instead (`stops_when_found`). The components found count as the
-    rows of one batch if their mean is as good as those that follow (`found_counts`); in a private run it is not, since
-    components that were chosen for their weight in noisy means owe some of it to the noise. Nor are these refined
-    together (`orthogonal`).
-    """
-
-    batch_size: int
-    forgetting: float = 1.0
-    stops_when_found: bool = False
-    found_counts: bool = True
-    orthogonal: bool = False
-
-    def room(self, run: Run) -> int:
-        """Return the number of rows that the current batch still takes."""
-        return self.batch_size - run.total.n_rows
-
-    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
-        """Return the current batch: the next question depends on its mean."""
-        row = self.next_row(run)
-        return [(row - run.total.n_rows, row, min(row + self.room(run), n_rows))]
-
-    def following(self, state: Solver) -> Solver:
-        """Return the same solver or, once it is done, the one that refines its components."""
-        n_rows = self.batch_size if self.found_counts else 0
-        if not state.done:
-            return state
-        return Tracker.after(state, n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
-
-    def end_pass(self, run: Run) -> None:
-        """Raise if the solver needs more batches."""
-        state = run.state
-        if state.n_queries is not None:
-            found = run.components
-            k = found.n_components
-            so_far = "No component was found."
-            if k:
-                so_far = f"{k} component{'' if k == 1 else 's'} {'was' if k == 1 else 'were'} found; "
-                so_far += f"{'it is' if k == 1 else 'they are'} in `error.found`."
-            raise StreamEndedError(
-                f"The stream ended after {run.n_rows // self.batch_size:,} of the {state.n_queries:,} batches this "
-                f"plan needs ({state.description} of {self.batch_size:,} rows). {so_far} "
-                "Pass more rows, or a smaller batch_size.",
-                found if k else None,
-            )
-        run.go_on_at(Place(run.place.row, ended=True))
-
-    def is_complete(self, run: Run) -> bool:
-        """Tell whether the data have ended, or all components are found and that is enough."""
-        return run.place.ended or (self.stops_when_found and run.state.n_queries is None)
-
-    def next_row(self, run: Run) -> int:
-        """Return the number of rows used: each is read once."""
-        return run.n_rows
-
-    def progress(self, run: Run) -> Progress:
-        """Return the progress; rows that a private run paid for without getting a mean do not count."""
-        state = run.state
-        if state.n_queries is None:
-            return Progress(state.status, 1.0, run.n_rows, 0)
-        used = (state.n_replies + 1) * self.batch_size - self.room(run)
-        wanted = state.n_queries * self.batch_size
-        return Progress(state.status, used / wanted, run.n_rows, wanted - used)
-
-
-@dataclass(frozen=True)
-class OnePass:
-    """A batch is a segment of rows that are read once; the solver says how long it is, by the count of rows."""
-
-    def room(self, run: Run) -> int:
-        """Return the number of rows that the current segment still takes."""
-        return _stream_solver(run).n_rows_wanted - run.total.n_rows
-
-    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
-        """Return all segments that have the current question."""
-        row = self.next_row(run)
-        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
-        for size in _stream_solver(run).next_segments:
-            if start < n_rows:
-                found.append((start, max(start, row), min(start + size, n_rows)))
-            start += size
-        return found
-
-    def following(self, state: Solver) -> Solver:
-        """Return the same solver: it goes on by itself."""
-        return state
-
-    def end_pass(self, run: Run) -> None:
-        """Note the end of the data."""
-        if not run.n_rows:
-            raise StreamEndedError("Data must have at least one row. Got none. Pass rows.")
-        run.go_on_at(Place(run.place.row, ended=True))
-
-    def is_complete(self, run: Run) -> bool:
-        """Tell whether the data have ended."""
-        return run.place.ended
-
-    def next_row(self, run: Run) -> int:
-        """Return the number of rows used: each is read once."""
-        return run.n_rows
-
-    def progress(self, run: Run) -> Progress:
-        """Return the progress towards the next search, or say that components are refined."""
-        status, needed = run.state.status, self.room(run)
-        if _stream_solver(run).is_ready:
-            return Progress(status, 1.0, run.n_rows, 0)
-        return Progress(status, run.n_rows / (run.n_rows + needed), run.n_rows, needed)
-
-
-def _stream_solver(run: Run) -> StreamSolver:
-    if not isinstance(run.state, StreamSolver):
-        raise RuntimeError("Only a solver for one pass states the number of rows that it wants.")
-    return run.state
-
-
-@dataclass(frozen=True)
-class Passes:
-    """A batch is a pass over data that can be read again, or a segment of a pass.
-
-    The solver asks its question in the first pass; the others, `n_passes` in all, refine the components. Vectors change
-    only at the end of a pass, so that all its segments have images of the same vectors.
-    """
-
-    n_passes: int
-
-    def room(self, run: Run) -> int | None:
-        """Return the rows that the current segment still takes; None while a question needs a whole pass."""
-        height = self._height(run)
-        return None if height is None else height - run.total.n_rows
-
-    def _height(self, run: Run) -> int | None:
-        """Return the number of rows of a segment; None for the whole pass."""
-        if run.state.n_queries is not None or run.place.length is None:
-            return None
-        return math.ceil(run.place.length / N_SEGMENTS)
-
-    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
-        """Return the rest of the pass as one batch or, since vectors stay the same in a pass that refines, several."""
-        row = self.next_row(run)
-        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
-        height = self._height(run)
-        while start < n_rows:
-            end = n_rows if height is None else min(start + height, n_rows)
-            found.append((start, max(start, row), end))
-            start = end
-        return found
-
-    def following(self, state: Solver) -> Solver:
-        """Return the same solver: what follows is decided at the end of a pass."""
-        return state
-
-    def end_pass(self, run: Run) -> None:
-        """Close the batch, and continue with the next question, or with a pass that refines."""
-        if run.total.n_rows:
-            run.close()
-        refining = run.state.n_queries is None
-        place = Place(0, run.place.n_refined + refining, length=run.place.row)
-        state = run.state.end_pass()
-        run.require_signal(state)
-        if (refining or state.done) and place.n_refined + 1 < self.n_passes:
-            state = Tracker.after(state, per_pass=True)
-        run.go_on_with(state, place=place)
-
-    def is_complete(self, run: Run) -> bool:
-        """Tell whether all passes are made."""
-        return run.place.n_refined + 1 >= self.n_passes and (self.n_passes > 1 or run.state.done)
-
-    def next_row(self, run: Run) -> int:
-        """Return the row of the current pass."""
-        return run.place.row
-
-    def progress(self, run: Run) -> Progress:
-        """Return the number of the pass, and the share of all rows of all passes."""
-        state, n_passes, length = run.state, self.n_passes, run.place.length
-        n_done = 1 + run.place.n_refined if state.n_queries is None else 0
-        stage = f"{state.status}, pass {n_done + 1} of {n_passes}"
-        if length is None:
-            return Progress(stage, n_done / n_passes, run.n_rows, None)
-        return Progress(stage, run.n_rows / (n_passes * length), run.n_rows, n_passes * length - run.n_rows)
+#: The solvers of streams, one of which a file holds.
+SOLVERS: tuple[type[State], ...] = (
+    PowerSolver,
+    CoreSolver,
+    OnePassSolver,
+    DriftSolver,
+    MomentSolver,
+    FourthMomentSolver,
+    EntriesSolver,
+    Tracker,
+)
 
 
 # The mean over a batch ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Unit(State):
+    """The unit of all means of a run: a power of two."""
+
+    exponent: int = array_field(kind="i", low=-2000, high=2000)
 
 
 class BatchMean:
     """Makes the reply to a question from the sum over the rows of a batch: the plain mean.
 
     What is carried from one batch to the next are its *notes*, a value that the run keeps: a run that goes back to an
-    earlier snapshot takes the notes with it. Here the note is the exponent of the unit of all means, a power of two,
-    chosen at the first mean and 0 at ordinary sizes: a solver squares means, and those of very small or very large rows
+    earlier snapshot takes the notes with it. Here the note is the unit of all means, which is chosen at the
+    first mean and 1 at ordinary sizes: a solver squares means, and those of very small or very large rows
     have squares that double precision cannot hold.
     """
 
@@ -364,59 +102,56 @@ class BatchMean:
                 "Rows must be large enough for their powers not to vanish. The largest number in the mean over the "
                 f"batch is {size:.3g}. Nothing of this batch was used; multiply all rows by a constant."
             )
-        exponent: int | None = run.notes
-        if exponent is None and size > 0:
-            exponent = unit_exponent(size, 2, mean.dtype)
-        return times_power_of_two(mean, -(exponent or 0)), exponent
+        unit: Unit | None = run.notes
+        if unit is None and size > 0:
+            unit = Unit(unit_exponent(size, 2, mean.dtype))
+        return times_power_of_two(mean, -_exponent(unit)), unit
 
     def _rows(self, run: Run) -> tuple[Any, Any]:
         """Return the rows that were kept, in the unit whose p-th power is that of means."""
-        rows, exponent = run.total.rows(), run.notes
+        rows, unit = run.total.rows(), run.notes
         size = largest(stored_numbers(rows))
-        if exponent is None and size > 0:
+        if unit is None and size > 0:
             single = np.dtype(np.float32)  # in which the span of a block is searched
-            exponent = run.state.order * unit_exponent(size, 2 * run.state.order, single)
-        shift = (exponent or 0) // run.state.order
+            unit = Unit(run.state.order * unit_exponent(size, 2 * run.state.order, single))
+        shift = _exponent(unit) // run.state.order
         if not shift:
-            return rows, exponent
+            return rows, unit
         scaled = times_power_of_two(stored_numbers(rows), -shift)
-        return csr_view(scaled, rows.indices, rows.indptr, rows.shape[1]) if is_sparse(rows) else scaled, exponent
+        return csr_view(scaled, rows.indices, rows.indptr, rows.shape[1]) if is_sparse(rows) else scaled, unit
 
-    def notes_after(self, run: Run, release: Any, after: Solver) -> Any:  # noqa: ARG002 - the exponent is all
+    def notes_after(self, run: Run, release: Any, after: Solver) -> Any:  # noqa: ARG002 - the unit is all
         """Return the notes for `after`, the solver that has got the reply."""
         return release
 
     def components(self, found: Components, notes: Any) -> Components:
         """Return components of a solver with their weights in the unit of the rows."""
-        return Components(put_back(found.weights, notes or 0, "weights"), found.vectors, found.order)
+        return Components(put_back(found.weights, _exponent(notes), "weights"), found.vectors, found.order)
 
     def evidence(self, evidence: RankEvidence, notes: Any) -> RankEvidence:
         """Return the evidence for a rank with its weights in the unit of the rows."""
         return replace(
             evidence,
-            weights=put_back(evidence.weights, notes or 0, "weights"),
-            noise_levels=put_back(evidence.noise_levels, notes or 0, "noise levels"),
+            weights=put_back(evidence.weights, _exponent(notes), "weights"),
+            noise_levels=put_back(evidence.noise_levels, _exponent(notes), "noise levels"),
         )
 
     def result(self, found: StreamDecomposition, run: Run, notes: Any) -> AnyStreamDecomposition:  # noqa: ARG002 - private runs need it
         """Return the result for the user: here, with weights in the unit of the rows."""
-        if not notes:
+        if not _exponent(notes):
             return found
         errors = found.weight_errors
         return replace(
             found,
             components=self.components(found.components, notes),
-            weight_errors=None if errors is None else put_back(errors, notes, "errors of the weights"),
+            weight_errors=None if errors is None else put_back(errors, _exponent(notes), "errors of the weights"),
             rank_evidence=None if found.rank_evidence is None else self.evidence(found.rank_evidence, notes),
         )
 
-    def notes_to_arrays(self, notes: Any) -> dict[str, Any]:
-        """Return the notes as named arrays."""
-        return {} if notes is None else {"exponent": np.array(notes)}
 
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Solver) -> Any:  # noqa: ARG002 - the exponent is all
-        """Return the notes that `notes_to_arrays` wrote."""
-        return int(arrays["exponent"]) if "exponent" in arrays else None
+def _exponent(unit: Unit | None) -> int:
+    """Return the exponent of the unit; 0 while it is not known."""
+    return 0 if unit is None else unit.exponent
 
 
 # The run --------------------------------------------------------------------------------------------------------------
@@ -445,6 +180,22 @@ class RunState:
     n_closed: int = 0
     place: Place = field(default_factory=Place)
     notes: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class SavedRun(State):
+    """A run as it is saved; see `RunState`. The reader of a file says of which type the notes are."""
+
+    solver: Solver = part_field(*SOLVERS)
+    sum: SavedSum = part_field(SavedSum)
+    n_closed: int = array_field(kind="i", low=0)
+    place: Place = part_field(Place)
+    notes: Any = part_field(default=None)
+
+    @property
+    def dimension(self) -> int:
+        """The number of columns."""
+        return int(self.solver.probes.shape[0])
 
 
 class Snapshot(NamedTuple):
@@ -611,33 +362,15 @@ class Run:
             self._estimate = (self.n_rows, now.state.so_far(reply, now.total.n_rows), notes)
         return self._estimate[1:]
 
-    def to_arrays(self, *, keep_sum: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return everything as a JSON header and named arrays.
-
-        Without the sum, rows of the unfinished batch count as not used.
-        """
-        named: dict[str, Any] = self.state.to_arrays("state")
+    def saved(self, *, keep_sum: bool = True) -> SavedRun:
+        """Return the run, to be saved. Without the sum, rows of the unfinished batch count as not used."""
         total = self.total if keep_sum else self.mean.sum_for(self.state)
-        named |= {f"sum_{key}": value for key, value in total.to_arrays().items()}
-        named |= {f"notes_{key}": value for key, value in self.mean.notes_to_arrays(self.notes).items()}
-        name = _NAMES[type(self.state)]
-        run = {"state": name, "dimension": self.total.block.shape[0]}
-        return {**run, "n_rows": self.n_closed + total.n_rows, "place": asdict(self.place)}, named
+        return SavedRun(self.state, total.saved, self.n_closed, self.place, self.notes)
 
     @classmethod
-    def from_arrays(
-        cls, header: dict[str, Any], arrays: dict[str, Any], batches: Batches, mean: BatchMean | None = None
-    ) -> Run:
-        """Return the run that `to_arrays` wrote."""
-        state = KINDS[header["state"]].from_arrays(arrays, "state")
-        run = cls(state, batches, mean)
-        run.total.restore(_without("sum_", arrays))
-        notes = run.mean.notes_from_arrays(_without("notes_", arrays), state)
-        n_closed = header["n_rows"] - run.total.n_rows
-        run._now = replace(run._now, n_closed=n_closed, place=Place(**header["place"]), notes=notes)
+    def resumed(cls, saved: SavedRun, batches: Batches, mean: BatchMean | None = None) -> Run:
+        """Return a run that was saved."""
+        run = cls(saved.solver, batches, mean)
+        run.total.restore(saved.sum)
+        run._now = replace(run._now, n_closed=saved.n_closed, place=saved.place, notes=saved.notes)
         return run
-
-
-def _without(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the arrays whose names begin with `prefix`, without the prefix."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

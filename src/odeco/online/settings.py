@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from odeco._util.arguments import check_choice, check_count, check_forgetting, check_number, check_order
+from odeco.online.batches import Batches, FreshRows, OnePass, Passes
 from odeco.online.drift import DriftSolver
 from odeco.online.entries import EntriesSolver, MomentSolver, check_columns, moment_bytes
 from odeco.online.fourth_solver import FourthMomentSolver, whole_bytes
 from odeco.online.one_pass import OnePassSolver
 from odeco.online.private import Guarantee, NoisyMean
 from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
-from odeco.online.run import Batches, BatchMean, FreshRows, OnePass, Passes, Run
+from odeco.online.run import BatchMean, Run, SavedRun
 from odeco.power.power_method import PowerSolver, Schedule
 from odeco.power.solver import Solver
 from odeco.privacy.ledger_file import Account
@@ -291,14 +292,7 @@ class Settings:
         batches = self.batches(stops_when_found=stops_when_found)
         return Run(self.search(dimension, seed), batches, self.mean(dimension, account), n_closed=n_closed)
 
-    def resume(
-        self,
-        header: dict[str, Any],
-        arrays: dict[str, Any],
-        account: Account | None = None,
-        *,
-        stops_when_found: bool = False,
-    ) -> Run:
-        """Return the run that `Run.to_arrays` wrote."""
+    def resume(self, saved: SavedRun, account: Account | None = None, *, stops_when_found: bool = False) -> Run:
+        """Return a run that was saved."""
         batches = self.batches(stops_when_found=stops_when_found)
-        return Run.from_arrays(header, arrays, batches, self.mean(header["dimension"], account))
+        return Run.resumed(saved, batches, self.mean(saved.dimension, account))

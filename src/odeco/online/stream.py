@@ -19,12 +19,13 @@ from odeco.io.coerce import as_source
 from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
 from odeco.io.source import Source, is_on_cluster
+from odeco.online.batches import Progress
 from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
-from odeco.online.run import Progress, Run
+from odeco.online.run import Run
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
-from odeco.online.sums import rows_per_chunk, rows_per_unit
+from odeco.online.tree import rows_per_chunk, rows_per_unit
 
 
 def decompose_stream(
@@ -393,9 +394,7 @@ class Checkpoint:
     def save(self, run: Run) -> None:
         """Save now, if there is a file to save to."""
         if self.path is not None:
-            header, arrays = run.to_arrays()
-            file = RunFile(self.settings, self.seed, self.source, run=header, arrays=arrays, digest=self.digest)
-            file.save(self.path)
+            RunFile(self.settings, self.seed, self.source, run=run.saved(), digest=self.digest).save(self.path)
             self._last = time.monotonic()
 
     @contextmanager

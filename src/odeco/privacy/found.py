@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
+from odeco._util.schema import usable_array
+from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.rank import SIGNIFICANCE, ground_state
 from odeco.tensors.components import Components
@@ -17,13 +19,13 @@ _TAIL = math.sqrt(-2 * math.log(SIGNIFICANCE))
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Found(State):
     """Components, with the errors that the known noise implies; see `odeco.PrivateDecomposition`."""
 
-    components: Components
-    weight_errors: FloatArray
-    angle_errors: FloatArray
-    noise_floors: FloatArray
+    components: Components = part_field(Components)
+    weight_errors: FloatArray = array_field("k", rule=usable_array("k", low=0))
+    angle_errors: FloatArray = array_field("k", rule=usable_array("k", low=0))
+    noise_floors: FloatArray = array_field("k", rule=usable_array("k", low=0))
 
 
 def found_in_images(found: Components, errors: FloatArray, image_errors: FloatArray, n_looks: int) -> Found:

@@ -51,7 +51,7 @@ from odeco.models.lda.vocabulary import Tokenizer, Words, count_words, select_vo
 from odeco.online.dask.client import Cluster, check_versions, find_cluster, result_of, tried_again, versions, wait_for
 from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows, from_delayed
 from odeco.online.dask.requests import Order, ask, check_count_of, leaf_height, read, work_on
-from odeco.online.sums import Part, joined, nodes
+from odeco.online.tree import Part, joined, nodes
 
 if TYPE_CHECKING:
     from odeco.models.lda.estimator import TensorLDA

@@ -27,7 +27,7 @@ from odeco.models.lda.gibbs import Sampler, Sweep, Tokens
 from odeco.models.lda.inference import split_sample
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings
-from odeco.online.sums import Part, carried, collected
+from odeco.online.tree import Part, carried, collected
 
 if TYPE_CHECKING:
     from odeco.models.lda.cluster import ClusterCorpus

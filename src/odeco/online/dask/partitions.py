@@ -19,7 +19,7 @@ from odeco.io.coerce import as_source, pieces_of
 from odeco.io.rows import is_sparse, row_slice, stored_numbers, to_csr
 from odeco.io.source import BatchSource, chosen_columns, names_of
 from odeco.online.dask.client import Cluster, cluster_faults, find_cluster, tried_again
-from odeco.online.sums import rows_per_chunk
+from odeco.online.tree import rows_per_chunk
 
 
 class Piece(NamedTuple):

@@ -29,9 +29,10 @@ from odeco.online.dask.client import (
 )
 from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows
 from odeco.online.run import Run
-from odeco.online.sums import RADIX, Part, Question, RowSum, joined, nodes, rows_per_unit
+from odeco.online.sums import Question, RowSum
 from odeco.online.sums import Question as Kind
 from odeco.online.thinning import ALL_ROWS, RowLimit, first_threshold, selected
+from odeco.online.tree import RADIX, Part, joined, nodes, rows_per_unit
 from odeco.privacy.clip import clipped_rows
 
 

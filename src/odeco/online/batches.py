@@ -1,0 +1,288 @@
+"""When a batch of rows is complete, and what follows: after a number of rows, when the solver says so, or by passes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from odeco._util.schema import require
+from odeco._util.state import State, array_field
+from odeco.errors import StreamEndedError
+from odeco.online.entries import N_SEGMENTS, StreamSolver
+from odeco.power.solver import Solver
+from odeco.power.tracking import Tracker
+
+if TYPE_CHECKING:
+    from odeco.online.run import Run
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a run.
+
+    Attributes
+    ----------
+    stage : str
+        The current step: ``"component 2 of 3"``, ``"finding the span"``, ``"core"``, ``"refining"``.
+    fraction : float
+        The share of the rows that the solver needs; 1 once it refines.
+    n_rows : int
+        Rows used so far.
+    n_rows_needed : int or None
+        Rows that are still needed for a first result; None if the length of a pass is unknown.
+    """
+
+    stage: str
+    fraction: float
+    n_rows: int
+    n_rows_needed: int | None
+
+    def ahead(self, n_rows: int) -> Progress:
+        """Return the progress with `n_rows` rows that workers have added up and the run has not taken yet."""
+        if not n_rows:
+            return self
+        needed = None if self.n_rows_needed is None else max(0, self.n_rows_needed - n_rows)
+        share = self.fraction
+        if needed is not None and self.n_rows_needed:
+            share += (1 - share) * min(1.0, n_rows / self.n_rows_needed)
+        return replace(self, n_rows=self.n_rows + n_rows, n_rows_needed=needed, fraction=share)
+
+
+@dataclass(frozen=True, eq=False)
+class Place(State):
+    """The position of a run in the data that it reads.
+
+    Attributes
+    ----------
+    row : int
+        Rows read in the current pass.
+    n_refined : int
+        Passes that have refined the components.
+    length : int or None
+        Rows of a pass, once known.
+    ended : bool
+        Whether data that can be read once have been read to their end.
+    """
+
+    row: int = array_field(kind="i", low=0, default=0)
+    n_refined: int = array_field(kind="i", low=0, default=0)
+    length: int | None = array_field(kind="i", low=1, default=None)
+    ended: bool = array_field(kind="b", default=False)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(self.length is None or self.row <= self.length, "its place must lie within a pass")
+
+
+class Batches(Protocol):
+    """A policy: when a batch is complete, and what follows."""
+
+    def room(self, run: Run) -> int | None:
+        """Return the number of rows that the current batch still takes; None for all rows of the pass."""
+
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return the rows, out of `n_rows`, for which the question of a run is known: one or more batches.
+
+        Each batch is given by its first row, and by the first and last of its rows that are still to be read.
+        """
+
+    def following(self, state: Solver) -> Solver:
+        """Return the solver for the next batch, given the one that has got the mean of a batch."""
+
+    def end_pass(self, run: Run) -> None:
+        """Continue after the end of the data."""
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether the run needs no more rows."""
+
+    def next_row(self, run: Run) -> int:
+        """Return the next row of the data."""
+
+    def progress(self, run: Run) -> Progress:
+        """Return the progress of a run."""
+
+
+@dataclass(frozen=True)
+class FreshRows:
+    """A batch is `batch_size` rows that are read once: for streams, and for Algorithm 2.
+
+    Once all components are found, the rows that follow refine them, and the weight of the past fades by `forgetting`;
+    for Algorithm 2 on data that are pulled the run ends instead (`stops_when_found`). The components found count as the
+    rows of one batch if their mean is as good as those that follow (`found_counts`); in a private run it is not, since
+    components that were chosen for their weight in noisy means owe some of it to the noise. Nor are these refined
+    together (`orthogonal`).
+    """
+
+    batch_size: int
+    forgetting: float = 1.0
+    stops_when_found: bool = False
+    found_counts: bool = True
+    orthogonal: bool = False
+
+    def room(self, run: Run) -> int:
+        """Return the number of rows that the current batch still takes."""
+        return self.batch_size - run.total.n_rows
+
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return the current batch: the next question depends on its mean."""
+        row = self.next_row(run)
+        return [(row - run.total.n_rows, row, min(row + self.room(run), n_rows))]
+
+    def following(self, state: Solver) -> Solver:
+        """Return the same solver or, once it is done, the one that refines its components."""
+        n_rows = self.batch_size if self.found_counts else 0
+        if not state.done:
+            return state
+        return Tracker.after(state, n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
+
+    def end_pass(self, run: Run) -> None:
+        """Raise if the solver needs more batches."""
+        state = run.state
+        if state.n_queries is not None:
+            found = run.components
+            k = found.n_components
+            so_far = "No component was found."
+            if k:
+                so_far = f"{k} component{'' if k == 1 else 's'} {'was' if k == 1 else 'were'} found; "
+                so_far += f"{'it is' if k == 1 else 'they are'} in `error.found`."
+            raise StreamEndedError(
+                f"The stream ended after {run.n_rows // self.batch_size:,} of the {state.n_queries:,} batches this "
+                f"plan needs ({state.description} of {self.batch_size:,} rows). {so_far} "
+                "Pass more rows, or a smaller batch_size.",
+                found if k else None,
+            )
+        run.go_on_at(Place(run.place.row, ended=True))
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether the data have ended, or all components are found and that is enough."""
+        return run.place.ended or (self.stops_when_found and run.state.n_queries is None)
+
+    def next_row(self, run: Run) -> int:
+        """Return the number of rows used: each is read once."""
+        return run.n_rows
+
+    def progress(self, run: Run) -> Progress:
+        """Return the progress; rows that a private run paid for without getting a mean do not count."""
+        state = run.state
+        if state.n_queries is None:
+            return Progress(state.status, 1.0, run.n_rows, 0)
+        used = (state.n_replies + 1) * self.batch_size - self.room(run)
+        wanted = state.n_queries * self.batch_size
+        return Progress(state.status, used / wanted, run.n_rows, wanted - used)
+
+
+@dataclass(frozen=True)
+class OnePass:
+    """A batch is a segment of rows that are read once; the solver says how long it is, by the count of rows."""
+
+    def room(self, run: Run) -> int:
+        """Return the number of rows that the current segment still takes."""
+        return _stream_solver(run).n_rows_wanted - run.total.n_rows
+
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return all segments that have the current question."""
+        row = self.next_row(run)
+        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
+        for size in _stream_solver(run).next_segments:
+            if start < n_rows:
+                found.append((start, max(start, row), min(start + size, n_rows)))
+            start += size
+        return found
+
+    def following(self, state: Solver) -> Solver:
+        """Return the same solver: it goes on by itself."""
+        return state
+
+    def end_pass(self, run: Run) -> None:
+        """Note the end of the data."""
+        if not run.n_rows:
+            raise StreamEndedError("Data must have at least one row. Got none. Pass rows.")
+        run.go_on_at(Place(run.place.row, ended=True))
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether the data have ended."""
+        return run.place.ended
+
+    def next_row(self, run: Run) -> int:
+        """Return the number of rows used: each is read once."""
+        return run.n_rows
+
+    def progress(self, run: Run) -> Progress:
+        """Return the progress towards the next search, or say that components are refined."""
+        status, needed = run.state.status, self.room(run)
+        if _stream_solver(run).is_ready:
+            return Progress(status, 1.0, run.n_rows, 0)
+        return Progress(status, run.n_rows / (run.n_rows + needed), run.n_rows, needed)
+
+
+def _stream_solver(run: Run) -> StreamSolver:
+    if not isinstance(run.state, StreamSolver):
+        raise RuntimeError("Only a solver for one pass states the number of rows that it wants.")
+    return run.state
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A batch is a pass over data that can be read again, or a segment of a pass.
+
+    The solver asks its question in the first pass; the others, `n_passes` in all, refine the components. Vectors change
+    only at the end of a pass, so that all its segments have images of the same vectors.
+    """
+
+    n_passes: int
+
+    def room(self, run: Run) -> int | None:
+        """Return the rows that the current segment still takes; None while a question needs a whole pass."""
+        height = self._height(run)
+        return None if height is None else height - run.total.n_rows
+
+    def _height(self, run: Run) -> int | None:
+        """Return the number of rows of a segment; None for the whole pass."""
+        if run.state.n_queries is not None or run.place.length is None:
+            return None
+        return math.ceil(run.place.length / N_SEGMENTS)
+
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return the rest of the pass as one batch or, since vectors stay the same in a pass that refines, several."""
+        row = self.next_row(run)
+        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
+        height = self._height(run)
+        while start < n_rows:
+            end = n_rows if height is None else min(start + height, n_rows)
+            found.append((start, max(start, row), end))
+            start = end
+        return found
+
+    def following(self, state: Solver) -> Solver:
+        """Return the same solver: what follows is decided at the end of a pass."""
+        return state
+
+    def end_pass(self, run: Run) -> None:
+        """Close the batch, and continue with the next question, or with a pass that refines."""
+        if run.total.n_rows:
+            run.close()
+        refining = run.state.n_queries is None
+        place = Place(0, run.place.n_refined + refining, length=run.place.row)
+        state = run.state.end_pass()
+        run.require_signal(state)
+        if (refining or state.done) and place.n_refined + 1 < self.n_passes:
+            state = Tracker.after(state, per_pass=True)
+        run.go_on_with(state, place=place)
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether all passes are made."""
+        return run.place.n_refined + 1 >= self.n_passes and (self.n_passes > 1 or run.state.done)
+
+    def next_row(self, run: Run) -> int:
+        """Return the row of the current pass."""
+        return run.place.row
+
+    def progress(self, run: Run) -> Progress:
+        """Return the number of the pass, and the share of all rows of all passes."""
+        state, n_passes, length = run.state, self.n_passes, run.place.length
+        n_done = 1 + run.place.n_refined if state.n_queries is None else 0
+        stage = f"{state.status}, pass {n_done + 1} of {n_passes}"
+        if length is None:
+            return Progress(stage, n_done / n_passes, run.n_rows, None)
+        return Progress(stage, run.n_rows / (n_passes * length), run.n_rows, n_passes * length - run.n_rows)
