@@ -4,10 +4,11 @@ Every pair of nodes is released once, flipped with the chance q = 1/(1 + e^ε) (
 is post-processing, and may use the released graph as often as it likes. With bits b, the numbers (b − q)/(1 − 2q) have
 the links as their mean, and the variance v = q (1 − q)/(1 − 2q)².
 
-1. The leading eigenvectors. Noise alone has eigenvalues up to s = 2 √(n v + d) for d links per node. A direction of
-   size t plus noise has the eigenvalue t + s²/(4t), whose eigenvector has a squared cosine of 1 − s²/(4t²) with that
-   direction (Benaych-Georges and Nadakuditi 2011). It is 1/2 where the eigenvalue is 3 s/(2√2). Those above that count:
-   there are no more communities than these, even if more were asked for.
+1. The leading eigenvectors. Noise alone has eigenvalues up to s = 2 √(n v + d), where no node has more than d links:
+   twice the root of the largest sum of variances of a row (Bandeira and van Handel 2016). A direction of size t plus
+   noise has the eigenvalue t + s²/(4t), whose eigenvector has a squared cosine of 1 − s²/(4t²) with that direction
+   (Benaych-Georges and Nadakuditi 2011). It is 1/2 where the eigenvalue is 3 s/(2√2). Those above that count: there are
+   no more communities than these, even if more were asked for.
 2. k-means of their rows, divided by their lengths: nodes of a community have different numbers of links.
 3. A few rounds of moving every node to the community that makes its numbers of links to all communities likeliest.
 
@@ -74,7 +75,9 @@ def find_private_communities(
     links += links.T
     variance = flipped * (1 - flipped) / (1 - 2 * flipped) ** 2
     with one_blas_thread():
-        vectors = _leading(links, variance, min(n_components, n - 1))
+        degrees = _shrunk(links.sum(axis=1, dtype=np.float64), n * variance)
+        noise = 2 * math.sqrt(n * variance + float(degrees.max()))
+        vectors = _leading(links, noise, min(n_components, n - 1))
         labels = _clusters(vectors, seed)
         for _ in range(_N_ROUNDS):
             labels, shares = _moved(links, labels, variance)
@@ -82,7 +85,6 @@ def find_private_communities(
     sizes, between = members.sum(axis=0), members.T @ (links @ members)
     n_pairs = np.maximum(np.outer(sizes, sizes) - np.diag(sizes), 1.0)
     blocks = np.clip(between / n_pairs, 0.0, 1.0)
-    degrees = _shrunk(links.sum(axis=1, dtype=np.float64), n * variance)
     return {
         "profiles": profiles_of(np.maximum(n_pairs * blocks, 1e-3), shares, degrees),
         "prior": (sizes + 1) / (n + k),
@@ -93,14 +95,13 @@ def find_private_communities(
     }
 
 
-def _leading(links: DataArray, variance: float, number: int) -> FloatArray:
-    """Return the eigenvectors that count, times their eigenvalues; one at least."""
+def _leading(links: DataArray, noise: float, number: int) -> FloatArray:
+    """Return the eigenvectors that count, times their eigenvalues; one at least. Those of noise are up to `noise`."""
     n = len(links)
     start = np.random.default_rng(0).standard_normal(n).astype(np.float32)
     values, vectors = np.linalg.eigh(links) if number > n // 2 else eigsh(links, number, which="LM", v0=start)
     order = np.argsort(-np.abs(values), kind="stable")[:number]
-    mean_degree = max(float(links.sum(dtype=np.float64)) / n, 0.0)
-    n_clear = int(np.sum(np.abs(values[order]) > _CLEAR * 2 * math.sqrt(n * variance + mean_degree)))
+    n_clear = int(np.sum(np.abs(values[order]) > _CLEAR * noise))
     order = order[: max(n_clear, 1)]
     return np.asarray(vectors[:, order] * values[order], dtype=np.float64)
 
