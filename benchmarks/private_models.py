@@ -270,7 +270,7 @@ CASES: dict[str, Case] = {f"sources, n = {n:,}": sources_case(n) for n in (2_000
 
 def compare_models(*, only: str, **_others: Any) -> None:
     """Print for each case the open result, the trivial one, and the private ones."""
-    print(f"\nδ = {DELTA:g}, medians of {N_DRAWS} draws")
+    print(f"\nδ = {DELTA:g}, or 0 for communities; medians of {N_DRAWS} draws")
     print("| case | open | trivial | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
     print("|---" * (len(EPSILONS) + 3) + "|")
     for name, case in CASES.items():
