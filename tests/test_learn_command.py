@@ -119,6 +119,25 @@ def test_private_clusters_have_a_guarantee_on_their_page(clusters, tmp_path, cap
     assert TensorMixture.load(tmp_path / "model.npz").privacy_.epsilon == 4
 
 
+def test_private_models_of_users_take_a_file_with_the_user_of_each_row(clusters, tmp_path, capsys):
+    rows = np.tile(np.loadtxt(clusters[0], delimiter=",", skiprows=1)[:, 1:], (20, 1))
+    path, users = tmp_path / "rows.npy", tmp_path / "users.txt"
+    np.save(path, rows)
+    users.write_text("\n".join(f"user {row // 3}" for row in range(len(rows))))
+    settings = ("-k", 3, "--epsilon", 4, "--delta", 1e-6, "--norm-bound", 50)
+    shown, said = learn(capsys, "mixture", path, *settings, "--groups", users, "--out", tmp_path / "model.npz")
+    n_users = -(-len(rows) // 3)
+    assert f"is for one user of {n_users:,} users." in said
+    assert "knows everything but one user" in shown
+    model = TensorMixture.load(tmp_path / "model.npz")
+    assert (model.privacy_.unit, model.n_samples_seen_) == ("user", n_users)
+    _, said = learn(capsys, "mixture", path, "-k", 3, "--groups", users, code=2)
+    assert "--groups is about private models" in said
+    users.write_text("user 1")
+    _, said = learn(capsys, "mixture", path, *settings, "--groups", users, code=1)
+    assert "must hold one label per row" in said
+
+
 def test_classes_of_a_survey_with_empty_cells(tmp_path, capsys):
     rng = np.random.default_rng(1)
     truth = rng.integers(2, size=800)

@@ -81,6 +81,8 @@ SUMS = {
     ),
     "mixture, second moment": (mixture(lambda held: held.seconds()), ROWS, MISSING),
     "mixture, third moment": (mixture(lambda held: held.thirds(SPAN.mean, SPAN.whitener, 1.5)), ROWS, MISSING),
+    "sources, second moment": (mixture(lambda held: held.seconds(SPAN.mean, SPAN.whitener)), ROWS, MISSING),
+    "sources, fourth moment": (mixture(lambda held: held.fourths(SPAN.mean, SPAN.whitener, 1.5, 0.7)), ROWS, MISSING),
     "mixture, step": (mixture(lambda held: held.shares(responsibilities, 2, np.zeros(D), 0.7)), ROWS, MISSING),
     "documents, lengths": (documents(lambda held: held.lengths()), list(COUNTS), NO_DOCUMENT),
     "documents, words": (documents(lambda held: held.words()), list(COUNTS), NO_DOCUMENT),

@@ -32,7 +32,15 @@ from sealing import (
 import odeco
 import odeco.online.dask
 from odeco.cli.app import run as run_command
-from odeco.models import LatentClasses, TensorHMM, TensorLDA, TensorMixture, choose_vocabulary_privately
+from odeco.models import (
+    Communities,
+    LatentClasses,
+    TensorHMM,
+    TensorICA,
+    TensorLDA,
+    TensorMixture,
+    choose_vocabulary_privately,
+)
 from odeco.models.lda.vocabulary import CountedWords
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel, open_private
@@ -166,6 +174,42 @@ def mixture(**settings):
         return learnt | {"n_rows": model.n_samples_seen_, "said": model.summary(), "drawn": model.sample(3)}
 
     return run
+
+
+def sources(**settings):
+    """Return all that a private model of sources learns and says, and its file."""
+
+    def run(rows):
+        model = TensorICA(**{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings})
+        model.fit(rows).save("model.npz")
+        names = ("components_", "mixing_", "mean_", "whitening_", "information_", "converged_", "privacy_")
+        learnt = {name: getattr(model, name) for name in names}
+        return learnt | {"n_rows": model.n_samples_seen_, "said": model.summary(), "drawn": model.sample(3)}
+
+    return run
+
+
+def communities(graph):
+    """Return all that private communities are and say, and their file."""
+    model = Communities(2, epsilon=1.0, random_state=0).fit(graph)
+    model.save("model.npz")
+    names = ("memberships_", "labels_", "block_matrix_", "profiles_", "prior_", "privacy_", "n_samples_seen_")
+    return {name: getattr(model, name) for name in names} | {"said": model.summary(), "drawn": model.sample().toarray()}
+
+
+def graphs():
+    """Return graphs on the same nodes: dense and sparse, of any weights, directed, with loops, empty and complete."""
+    rng = np.random.default_rng(5)
+    links = np.triu(rng.random((N, N)) < 0.3, 1)
+    wild = {f"{weight}": np.where(links, weight, 0.0) for weight in (1.0, np.nan, np.inf, -1.0, 1e308, 5e-324)}
+    whole = {"empty": np.zeros((N, N)), "complete": np.ones((N, N)), "loops": np.eye(N), "directed": links + 0.0}
+    kinds = {"bool": links, "integers": links.astype(int), "long": links.astype(np.longdouble) * 1e300}
+    stored = {
+        "CSR": sparse.csr_array(links + links.T),
+        "COO": sparse.coo_array(links),
+        "no entry": sparse.csr_array((N, N)),
+    }
+    return wild | whole | kinds | stored
 
 
 def hidden_states(**settings):
@@ -304,18 +348,23 @@ def topics_command(write, name, *options):
     return run
 
 
-def learn_command(write, name, *options):
-    """Return ``odeco learn mixture`` on a file of rows, once as a table and once as JSON."""
+def learn_command(write, name, *options, model="mixture"):
+    """Return ``odeco learn mixture``, or another model, on a file of rows, once as a table and once as JSON."""
 
     def run(data):
         Path("data").mkdir()
         write(data, Path("data") / name)
-        arguments = ["learn", "mixture", f"data/{name}", "-k", "2", "--epsilon", "1", "--delta", "1e-6"]
+        arguments = ["learn", model, f"data/{name}", "-k", "2", "--epsilon", "1", "--delta", "1e-6"]
         arguments += ["--norm-bound", "1", "--out", "model.npz", "--report", "page.html", *options]
         with mock.patch.object(sys, "argv", ["odeco", *arguments]):
             return run_command(arguments)
 
     return run
+
+
+def write_users_too(rows, path):
+    path.with_name("users.txt").write_text("\n".join(f"user {row // 3}" for row in range(N)))
+    return write_npy(rows, path)
 
 
 def classes_command(*options):
@@ -529,10 +578,20 @@ ENTRY_POINTS = {
     "mixture": (mixture(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
     "mixture command": (learn_command(write_npy, "rows.npy"), DENSE),
     "mixture command, JSON": (learn_command(write_npy, "rows.npy", "--json"), DENSE),
+    "mixture command, users": (learn_command(write_users_too, "rows.npy", "--groups", "data/users.txt"), FEW),
     "mixture, one component": (mixture(n_components=1), DENSE),
     "mixture, add_remove": (mixture(neighbour_relation="add_remove"), DENSE),
     "mixture, bound auto": (mixture(norm_bound="auto"), DENSE),
     "mixture command, bound auto": (learn_command(write_npy, "rows.npy", "--norm-bound", "auto"), FEW),
+    "sources": (sources(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
+    "sources, one": (sources(n_components=1), DENSE),
+    "sources, all directions": (sources(n_components=None), DENSE),
+    "sources, add_remove": (sources(neighbour_relation="add_remove"), DENSE),
+    "sources, bound auto": (sources(norm_bound="auto"), DENSE),
+    "sources, longdouble": (sources(), LONG),
+    "sources command": (learn_command(write_npy, "rows.npy", model="ica"), DENSE),
+    "sources command, JSON": (learn_command(write_npy, "rows.npy", "--json", model="ica"), FEW),
+    "communities": (communities, graphs()),
     "latent classes": (latent_classes(), wild_answers()),
     "latent classes, add_remove": (latent_classes(neighbour_relation="add_remove"), wild_answers()),
     "latent classes of tables": (latent_classes(), tables_of_answers()),

@@ -13,6 +13,7 @@ import odeco
 from odeco.errors import NotPrivateWarning
 from odeco.models import choose_vocabulary_privately, plan_topics
 from odeco.models.gmm.private import plan_mixture
+from odeco.models.ica.private import plan_sources
 from odeco.models.lca.private import plan_classes
 from odeco.privacy import PrivacyReport, RecordLevel, adversary_accuracy, delta_of, gdp_mu
 from odeco.privacy.calibration import noise_multiplier
@@ -115,6 +116,7 @@ def test_a_seeded_source_of_noise_warns_and_its_result_is_not_private():
     "plan",
     [
         lambda: plan_mixture(2, n_rows=1000, n_features=3, epsilon=1.0, delta=1e-6),
+        lambda: plan_sources(2, n_rows=1000, n_features=3, epsilon=1.0, delta=1e-6),
         lambda: plan_classes(2, n_respondents=1000, categories=3, n_questions=5, epsilon=1.0, delta=1e-6),
         lambda: plan_topics(2, n_units=1000, n_words=20, epsilon=1.0, delta=1e-6),
     ],

@@ -13,7 +13,7 @@ from odeco.errors import BudgetExhausted
 from odeco.models import TensorMixture, plan_mixture
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.moments import SecondMoment
-from odeco.models.gmm.private import moment_of_seconds
+from odeco.models.engine.private import moment_of_seconds
 from odeco.models.gmm.start import span_of
 from odeco.privacy import LedgerFile
 from odeco.privacy.holders.rows import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sealing import plain, play_back, record
 
-from odeco.models import LatentClasses, TensorHMM, TensorMixture
+from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorMixture
 from odeco.models.engine.gaussians import Gaussians
 from odeco.privacy.holders.answers import HeldAnswers, Questions
 from odeco.privacy.holders.protocol import unit_weights
@@ -63,6 +63,18 @@ def of_classes(given):
 CASES = {
     "second moment": (row, np.full(D, np.nan), held_rows, lambda held: held.seconds()),
     "third moment": (row, np.full(D, np.nan), held_rows, lambda held: held.thirds(np.zeros(D), 2 * np.eye(D), 1.5)),
+    "whitened second moment": (
+        row,
+        np.full(D, np.nan),
+        held_rows,
+        lambda held: held.seconds(np.zeros(D), 2 * np.eye(D)),
+    ),
+    "fourth moment": (
+        row,
+        np.full(D, np.nan),
+        held_rows,
+        lambda held: held.fourths(np.zeros(D), 2 * np.eye(D), 1.5, 0.7),
+    ),
     "EM iteration": (
         row,
         np.full(D, np.nan),
@@ -127,6 +139,11 @@ def mixture(rows):
     return TensorMixture(2, epsilon=4.0, delta=1e-6, norm_bound="auto", random_state=0).fit(rows, groups=users)
 
 
+def sources(rows):
+    users = np.arange(len(rows)) // 3
+    return TensorICA(2, epsilon=4.0, delta=1e-6, norm_bound=2.0, random_state=0).fit(rows, groups=users)
+
+
 def classes(rows):
     users = np.arange(len(rows)) // 3
     model = LatentClasses(2, epsilon=4.0, delta=1e-6, random_state=0)
@@ -140,7 +157,7 @@ def states(rows):
     return model.fit(symbols, lengths=[5] * n_sequences, groups=np.arange(n_sequences) // 3)
 
 
-@pytest.mark.parametrize("fit", [mixture, classes, states])
+@pytest.mark.parametrize("fit", [mixture, sources, classes, states])
 def test_a_model_of_users_says_whom_it_protects_and_learns_from_releases_alone(fit):
     rows = np.random.default_rng(2).standard_normal((300, 4))
     model, seen = record(lambda: fit(rows))

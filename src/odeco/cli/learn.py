@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,8 @@ def make_command(model: RegisteredModel) -> click.Command:
 def _private_needs(model: RegisteredModel, estimator: Any) -> dict[str, str]:
     """Return the options without which a fit is not private, by the names of their arguments."""
     options = {each.name: each.metadata["option"] for each in fields(estimator)}
-    needed = [each for each in ("epsilon", "delta", *estimator._SPEC.private_needs) if each in options]
+    needs = (*estimator._SPEC.Guarantee.parameters, *estimator._SPEC.private_needs)
+    needed = [each for each in needs if each in options]
     return {name: options[name] for name in needed} | (INPUTS[model.data].private_options if model.plan else {})
 
 
@@ -138,7 +139,8 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
     learner = estimator(random_state=seed, **values, **data.parameters)
     with _options.limited(threads):
         if private:
-            learner.ledger = _spend(model, values, data.public, as_json=outputs["as_json"], **budget)
+            by_user = "groups" in data.fit
+            learner.ledger = _spend(model, values, data.public, by_user=by_user, as_json=outputs["as_json"], **budget)
         with columns_called(data.columns), progress_bar(only_on_terminal=True) as show_progress:
             show_progress("learning")
             learner.fit(data.X, **data.fit)
@@ -167,13 +169,21 @@ def _is_private(model: RegisteredModel, needs: dict[str, str], values: dict[str,
 
 
 def _spend(
-    model: RegisteredModel, values: dict[str, Any], public: dict[str, Any], *, as_json: bool, **budget: Any
+    model: RegisteredModel,
+    values: dict[str, Any],
+    public: dict[str, Any],
+    *,
+    by_user: bool,
+    as_json: bool,
+    **budget: Any,
 ) -> str | None:
-    """Print the plan, ask, and return the ledger."""
+    """Print the plan, ask, and return the ledger. The plan of users is that of as many records."""
     from odeco import models  # scikit-learn may be missing
 
     known = {name: values[name] for name in ("epsilon", "delta", "norm_bound") if name in values}
     plan = getattr(models, model.plan)(values["n_components"], **known, **public)
+    if by_user:
+        plan = replace(plan, unit="user")
     if not as_json:
         console().print(f"{plan}\n", markup=False, soft_wrap=True)
     ledger = agree_to_spend(Request.of(plan, f"{plan.n_records:,} {plan.unit}s"), **budget)

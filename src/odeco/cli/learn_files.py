@@ -23,6 +23,7 @@ from odeco.errors import SourceError
 from odeco.io.graphs import read_graph
 from odeco.io.source import Selection
 from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table, symbols_named
+from odeco.privacy.holders.protocol import units_of
 
 #: The columns that are used are listed up to this number.
 _MAX_NAMED = 20
@@ -91,18 +92,28 @@ def _columns_used(names: Sequence[str] | None) -> str:
     return f"Columns used: {listed}{more}. Leave one out with --drop."
 
 
+def _users_of(groups: Path | None, n_records: int, *, private: bool) -> tuple[dict[str, Any], int]:
+    """Return the argument of `fit` that has the user of each record, if there are users, and the number of units."""
+    if groups is None:
+        return {}, n_records
+    if not private:
+        raise click.UsageError("--groups is about private models. Pass --epsilon and what it needs, or leave it out.")
+    labels = _options.load_groups(groups)
+    return {"groups": labels}, units_of(labels, n_records)[1]
+
+
 def _read_weights(
     file: Path, weight: str | None, columns: list[str] | None, drop: list[str] | None, *, private: bool
-) -> tuple[FloatArray | None, list[str] | None, list[str] | None]:
-    """Return the weights of rows, and the columns to read and to leave out without that of the weights."""
+) -> tuple[dict[str, Any], list[str] | None, list[str] | None]:
+    """Return the argument of `fit` that has the weights, and the columns to read and to leave out without theirs."""
     if weight is None:
-        return None, columns, drop
+        return {}, columns, drop
     if private:
         raise click.UsageError("--weight is not for private rows: one of them could decide the result. Leave it out.")
     weights = read_rows(file, [weight], None)[0][:, 0]
     if columns is not None:
-        return weights, [name for name in columns if name != weight], drop
-    return weights, None, [*dict.fromkeys([*(drop or []), weight])]
+        return {"sample_weight": weights}, [name for name in columns if name != weight], drop
+    return {"sample_weight": weights}, None, [*dict.fromkeys([*(drop or []), weight])]
 
 
 def _read_rows(
@@ -112,14 +123,15 @@ def _read_rows(
     columns: list[str] | None,
     drop: list[str] | None,
     weight: str | None,
+    groups: Path | None,
     nulls_are_nan: bool = False,
 ) -> Data:
     if private and (columns is not None or drop is not None):
         raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
     weights, columns, drop = _read_weights(file, weight, columns, drop, private=private)
     rows, names = read_private_rows(file) if private else read_rows(file, columns, drop, nulls_are_nan=nulls_are_nan)
-    public = {"n_rows": rows.shape[0], "n_features": rows.shape[1]}
-    fit = {} if weights is None else {"sample_weight": weights}
+    users, n_units = _users_of(groups, rows.shape[0], private=private)
+    public, fit = {"n_rows": n_units, "n_features": rows.shape[1]}, weights | users
     return Data(rows, names, fit=fit, public=public, remark="" if private else _columns_used(names))
 
 
@@ -173,7 +185,7 @@ def _read_sequences(
         sorted_by = "the table" if time is None else time
         remarks.append(f"{len(order.lengths):,} sequences of {sequence}, each in the order of {sorted_by}.")
     lengths = {"lengths": order.lengths}
-    weighted = {} if weights is None else {"sample_weight": weights[order.permutation]}
+    weighted = {name: values[order.permutation] for name, values in weights.items()}
     return Data(
         rows[order.permutation],
         names,
@@ -214,15 +226,17 @@ def _read_answers(
     drop: list[str] | None,
     weight: str | None,
     answers: str | None,
+    groups: Path | None,
 ) -> Data:
     _options.check_selection(columns, drop)
     weights, columns, drop = _read_weights(file, weight, columns, drop, private=private)
     table = read_text_table(file, private=private).select(Selection.of(columns, drop), file)
-    fit, public = dict[str, Any]() if weights is None else {"sample_weight": weights}, {}
+    users, n_units = _users_of(groups, len(table.cells), private=private)
+    fit, public = weights | users, {}
     if private and answers is not None:
         named = answers_named(answers, table.columns)
-        table, fit = table.select(Selection(tuple(named)), file), {"categories": list(named.values())}
-        public = {"n_respondents": len(table.cells), "categories": [len(own) for own in named.values()]}
+        table, fit = table.select(Selection(tuple(named)), file), fit | {"categories": list(named.values())}
+        public = {"n_respondents": n_units, "categories": [len(own) for own in named.values()]}
     remark, parameters = _columns_used(table.columns), {"missing_values": None}
     return Data(table.cells, table.columns, fit=fit, parameters=parameters, public=public, remark=remark)
 
@@ -232,12 +246,12 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
     return Data(graph.adjacency, graph.names, rows=graph.names)
 
 
+_ROW_OPTIONS = _options.group(_options.columns, _options.weight, row_ids.options, _options.groups("row", "--epsilon"))
+
 #: By the names that `odeco.cli.models` has for them.
 INPUTS = {
-    "rows": Input(_read_rows, _options.group(_options.columns, _options.weight, row_ids.options)),
-    "incomplete rows": Input(
-        partial(_read_rows, nulls_are_nan=True), _options.group(_options.columns, _options.weight, row_ids.options)
-    ),
+    "rows": Input(_read_rows, _ROW_OPTIONS),
+    "incomplete rows": Input(partial(_read_rows, nulls_are_nan=True), _ROW_OPTIONS),
     "sequences": Input(
         _read_sequences,
         _options.group(
@@ -282,6 +296,7 @@ INPUTS = {
                 help="For --epsilon: the possible answers, the same for all questions; or a .json file that lists "
                 "those to each.",
             ),
+            _options.groups("respondent", "--epsilon"),
         ),
         {"answers": "--answers"},
     ),

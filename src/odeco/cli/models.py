@@ -58,6 +58,12 @@ class RegisteredModel:
         return getattr(import_module(self.module), self.estimator)
 
 
+_PRIVATE_ROWS = (
+    "With --epsilon, --delta and --norm-bound the model does not reveal any single row. A plan is printed first, from "
+    "public numbers; on a terminal, you are asked before anything is spent. A private CSV file begins with a line of "
+    "names, and all of its columns are read."
+)
+
 MODELS = (
     RegisteredModel(
         command="mixture",
@@ -68,9 +74,7 @@ MODELS = (
         component="cluster",
         components="clusters",
         summary="Clusters of rows of numbers: a mixture of Gaussians.",
-        text="Values may be missing: empty cells, NA or nulls. With --epsilon, --delta and --norm-bound the model does "
-        "not reveal any single row. A plan is printed first, from public numbers; on a terminal, you are asked before "
-        "anything is spent. A private CSV file begins with a line of names, and all of its columns are read.",
+        text="Values may be missing: empty cells, NA or nulls. " + _PRIVATE_ROWS,
         examples=(
             "mixture rows.csv -k 10 --labels clusters.csv --report page.html",
             "mixture rows.npy -k 10 --epsilon 1 --delta 1e-6 --norm-bound 20 --out model.npz",
@@ -109,9 +113,14 @@ MODELS = (
         component="source",
         components="sources",
         summary="Independent sources that rows of numbers mix: ICA; --labels writes the sources of each row.",
-        examples=("ica recording.csv -k 4 --labels sources.csv --report page.html",),
+        text=_PRIVATE_ROWS,
+        examples=(
+            "ica recording.csv -k 4 --labels sources.csv --report page.html",
+            "ica rows.npy -k 4 --epsilon 1 --delta 1e-6 --norm-bound auto --out model.npz",
+        ),
         labels="transform",
         shares=False,
+        plan="plan_sources",
     ),
     RegisteredModel(
         command="classes",

@@ -173,9 +173,9 @@ neighbour_relation = click.option(
 )
 
 
-def groups(what: str) -> Callable[[Any], Any]:
-    """Return the option of the users of records."""
-    text = f"For --unit user: the user of each {what}, one label per line."
+def groups(what: str, option: str = "--unit user") -> Callable[[Any], Any]:
+    """Return the option of the users of records, which goes with another option."""
+    text = f"For {option}: the user of each {what}, one label per line."
     return click.option("--groups", type=FILE, metavar="FILE", help=text)
 
 

@@ -5,6 +5,7 @@ from odeco.models.gmm.private import plan_mixture as plan_mixture
 from odeco.models.hmm.estimator import TensorHMM as TensorHMM
 from odeco.models.hmm.private import plan_hmm as plan_hmm
 from odeco.models.ica.estimator import TensorICA as TensorICA
+from odeco.models.ica.private import plan_sources as plan_sources
 from odeco.models.lca.estimator import LatentClasses as LatentClasses
 from odeco.models.lca.private import plan_classes as plan_classes
 from odeco.models.lda.display import TopicSummary as TopicSummary
@@ -17,3 +18,4 @@ from odeco.models.lda.private_vocabulary import PrivateVocabulary as PrivateVoca
 from odeco.models.lda.private_vocabulary import choose_vocabulary_privately as choose_vocabulary_privately
 from odeco.models.lda.use import GroupShares as GroupShares
 from odeco.models.mmsb.estimator import Communities as Communities
+from odeco.models.mmsb.private import plan_communities as plan_communities

@@ -45,7 +45,7 @@ def found_in_core(found: Components, scale: float, width: int, outside: FloatArr
     """
     errors = np.full(found.n_components, scale)
     inside = _angles_of(scale * math.sqrt((width - 1) / (found.order * found.dimension)), found)
-    floors = errors * _noise_ceiling(found.order, width)
+    floors = errors * noise_ceiling(found.order, width)
     return Found(found, errors, np.minimum(np.hypot(inside, outside), math.pi / 2), floors)
 
 
@@ -54,12 +54,12 @@ def found_in_entries(found: Components, scale: float, units: tuple[float, float,
     errors = scale * _value_errors(units, found.vectors)
     # A coordinate of E(I, v, v) is Σ 2 E_ijk v_j v_k over j < k, up to terms with equal indices.
     coordinate = scale * math.sqrt(2) * units[0]
-    return Found(found, errors, _angles_of(coordinate, found), errors * _noise_ceiling(3, found.dimension))
+    return Found(found, errors, _angles_of(coordinate, found), errors * noise_ceiling(3, found.dimension))
 
 
 def found_by_least_squares(found: Components, scale: float) -> Found:
     """Return how far symmetric noise of this deviation at every unit vector may have moved a fit of all together."""
-    floors = np.full(found.n_components, scale * _noise_ceiling(found.order, found.dimension))
+    floors = np.full(found.n_components, scale * noise_ceiling(found.order, found.dimension))
     return Found(found, *standard_errors(found, scale), floors)
 
 
@@ -84,6 +84,6 @@ def _angles_of(coordinate_errors: FloatArray | float, components: Components) ->
     return np.minimum(angles, math.pi / 2)
 
 
-def _noise_ceiling(order: int, dimension: int) -> float:
+def noise_ceiling(order: int, dimension: int) -> float:
     """Return what symmetric noise exceeds on the unit sphere with chance `SIGNIFICANCE`, at most, in its deviations."""
     return ground_state(order) * math.sqrt(dimension) + _TAIL

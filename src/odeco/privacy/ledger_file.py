@@ -24,12 +24,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, ClassVar, cast
+
+from scipy.special import expit, log_ndtr, ndtri
 
 from odeco._util.arguments import check_number
 from odeco._util.files import replacing
 from odeco.errors import BudgetExhausted, FileFormatError
-from odeco.privacy.calibration import check_delta, gdp_mu
+from odeco.privacy.calibration import ROOM, check_delta, gdp_mu
 from odeco.privacy.ledger import Charge, Ledger, Payer
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
@@ -370,6 +372,9 @@ def as_ledger(ledger: Any) -> Ledger | LedgerFile | None:
 class Guarantee:
     """The guarantee of a private model: its budget, and the ledger of all runs on the same data, if there is one."""
 
+    #: The parameters of a private model that it needs.
+    parameters: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
+
     epsilon: float
     delta: float
     ledger: LedgerFile | str | os.PathLike[str] | None = None
@@ -378,3 +383,25 @@ class Guarantee:
     def mu(self) -> float:
         """The budget as the μ of a Gaussian mechanism."""
         return gdp_mu(self.epsilon, self.delta)
+
+    def epsilon_of(self, ledger: Ledger) -> float:
+        """Return the ε that the releases of a ledger cost."""
+        return ledger.epsilon(self.delta)
+
+
+class PureGuarantee(Guarantee):
+    """The guarantee of randomised response, whose δ is 0.
+
+    A bit plus Gaussian noise, of which only the nearer bit is kept, is flipped with the chance Φ(−μ/2) = 1/(1 + e^ε).
+    """
+
+    parameters = ("epsilon",)
+
+    @property
+    def mu(self) -> float:
+        """The μ of the noise."""
+        return float(-2 * ndtri(expit(-self.epsilon))) * (1 - ROOM)
+
+    def epsilon_of(self, ledger: Ledger) -> float:
+        """Return the ε that flips with the noise of a ledger cost."""
+        return float(log_ndtr(ledger.mu / 2) - log_ndtr(-ledger.mu / 2))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from odeco._util.schema import Sizes, each, flag, number, record, text, whole
 from odeco.errors import FileFormatError
 from odeco.privacy.calibration import adversary_accuracy
-from odeco.privacy.ledger import Charge
+from odeco.privacy.ledger import Charge, Ledger
 from odeco.privacy.release import Releaser
 
 Level = Literal["good", "warning", "bad"]
@@ -149,13 +150,18 @@ class PrivacyReport:
         neighbours: str,
         mechanism: str,
         private: bool = True,
+        epsilon_of: Callable[[Ledger], float] | None = None,
     ) -> PrivacyReport:
-        """Read the guarantee off a ledger; there is none if earlier noise, or that of the releaser, is known."""
+        """Read the guarantee off a ledger; there is none if earlier noise, or that of the releaser, is known.
+
+        `epsilon_of` returns the ε that the charges of a ledger cost; by default that of Gaussian releases.
+        """
         ledger, private = releaser.ledger, private and releaser.is_private
+        spent = ledger.epsilon(delta) if epsilon_of is None else epsilon_of(ledger)
         return cls(
             epsilon=epsilon if private else math.inf,
             delta=delta,
-            epsilon_spent=ledger.epsilon(delta) if private else math.inf,
+            epsilon_spent=spent if private else math.inf,
             mu=ledger.mu if private else math.inf,
             private=private,
             unit=unit,

@@ -38,6 +38,8 @@ class Query:
         The largest norm of what a record adds.
     signed : bool
         Whether what two records add may have a negative inner product.
+    exact : bool
+        Whether the sum is computed without any rounding error, so that none has to be declared.
     """
 
     what: str
@@ -45,6 +47,7 @@ class Query:
     size: int
     bound: float
     signed: bool
+    exact: bool = False
 
 
 def sum_over_blocks(work: Callable[[Block], FloatArray], blocks: Iterable[Block]) -> FloatArray:
@@ -121,6 +124,8 @@ class PrivateSums:
         """Return how far a neighbour can move the sum that a query asks for."""
         replaced = 2.0 if query.signed else math.sqrt(2)
         factor = replaced if self.neighbour_relation == "replace" else 1.0
+        if query.exact:
+            return query.bound * factor
         return query.bound * (factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self._n_terms + 8)))
 
     def noise(self, query: Query, share: float) -> float:
@@ -156,4 +161,5 @@ class PrivateSums:
             neighbours=self.neighbours,
             mechanism=mechanism,
             private=private,
+            epsilon_of=self.guarantee.epsilon_of,
         )

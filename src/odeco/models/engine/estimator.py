@@ -25,7 +25,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from odeco._util.arguments import check_saved_state
+from odeco._util.arguments import check_saved_state, check_unmasked
 from odeco._util.files import faults_of, load_arrays, save_arrays
 from odeco._util.schema import Sizes, array, plain_settings, record, require, size, text, whole
 from odeco._util.state import check_names
@@ -39,6 +39,7 @@ from odeco.models.engine.fit import Fit
 from odeco.models.engine.parameters import (
     DELTA,
     EPSILON,
+    NORM_BOUND,
     PATH,
     RELATION,
     checked_parameters,
@@ -54,6 +55,7 @@ from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
 from odeco.models.engine.weights import count_rows, split, times, warn_of_few_rows, with_weights
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
+from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sums import PrivateSums
 
@@ -312,8 +314,8 @@ class Estimator(_Fitted):
             else:
                 check_no_weights(sample_weight, spec.record)
                 holder, base = self._hold(X, spec, groups=groups, **side)
-                k, relation = spec.settings.n_components, spec.settings.neighbour_relation
-                record = spec.record if groups is None else "user"
+                k, relation = spec.settings.n_components or holder.n_features, spec.settings.neighbour_relation
+                record = (spec.protected or spec.record) if groups is None else "user"
                 if holder.n_records < k:  # both are public
                     raise ValueError(
                         f"There must be at least as many {record}s as {spec.component}s. Got {holder.n_records} and "
@@ -326,7 +328,7 @@ class Estimator(_Fitted):
                     record=record,
                     n_terms=holder.n_terms,
                     neighbour_relation=relation,
-                    neighbours=f"one {record}, {RELATIONS[relation]}; {public}",
+                    neighbours=spec.neighbours or f"one {record}, {RELATIONS[relation]}; {public}",
                 )
                 fit = spec.learn_privately(holder, base, sums, seed=seed)
                 self._learnt = Learnt(spec, seed, fit, None, sums.report(spec.mechanism))
@@ -338,8 +340,8 @@ class Estimator(_Fitted):
             spec = self._specify()
             if guarantee_of(spec) is not None:
                 raise ValueError(
-                    f"A private model is fitted to all {spec.record}s at once: each release sums over all of them. Got "
-                    "a call of partial_fit. Call fit."
+                    f"A private model is fitted to all {spec.protected or spec.record}s at once: each release sums "
+                    "over all of them. Got a call of partial_fit. Call fit."
                 )
             before = vars(self).get("_learnt")
             X, weights, side = self._weigh(X, sample_weight, side)
@@ -360,6 +362,22 @@ class Estimator(_Fitted):
         """Return the specification with checked parameters."""
         # Not scikit-learn's clone, which copies what parameters refer to.
         return self._SPEC(type(self)(**checked_parameters(self)))
+
+    def _log_likelihood(self, name: str, X: Any, sample_weight: Any, **side: Any) -> tuple[float, float]:
+        """Return the log-likelihood of rows, and their number, each counted by its weight; raise if it is private."""
+        self._refuse_scores(name)
+        X, weights, side = self._weigh(X, sample_weight, side)
+        scores = with_weights(self.score_samples(X, **side), weights)
+        return float(times(*split(scores)).sum()), count_rows(scores)
+
+    def _refuse_scores(self, name: str) -> None:
+        """Raise if the model is private."""
+        check_is_fitted(self)
+        if self._learnt.privacy is not None:
+            raise ValueError(
+                f"The {name} of a private model must not choose between models: it is exact, and no budget pays for "
+                f"it. Got a call of {name}. For {self._SPEC.record}s that need no protection call score_samples."
+            )
 
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -483,18 +501,6 @@ class EMEstimator(Estimator):
         )
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    def _log_likelihood(self, name: str, X: Any, sample_weight: Any, **side: Any) -> tuple[float, float]:
-        """Return the log-likelihood of rows, and their number, each counted by its weight."""
-        check_is_fitted(self)
-        if self._learnt.privacy is not None:
-            raise ValueError(
-                f"The {name} of a private model must not choose between models: it is exact, and no budget pays for "
-                f"it. Got a call of {name}. For {self._SPEC.record}s that need no protection call score_samples."
-            )
-        X, weights, side = self._weigh(X, sample_weight, side)
-        scores = with_weights(self.score_samples(X, **side), weights)
-        return float(times(*split(scores)).sum()), count_rows(scores)
-
     def _n_parameters(self) -> int:
         return int(self._em_spec().n_parameters(self._learnt.fit.params))
 
@@ -514,3 +520,55 @@ class PrivateEstimator(Estimator):
     )
     neighbour_relation: NeighbourRelation = param("replace", RELATION)
     ledger: str | os.PathLike[str] | None = param(None, optional(PATH))
+
+
+@dataclass(eq=False, repr=False)
+class PrivateRowsEstimator(PrivateEstimator):
+    """A model of rows of numbers that can be private: it needs a bound on the norm of rows, given or chosen."""
+
+    norm_bound: float | Literal["auto"] | None = param(
+        None,
+        NORM_BOUND,
+        "For --epsilon: longer rows are scaled down to this norm; 'auto' chooses it under privacy.",
+        option="--norm-bound",
+    )
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:  # noqa: ARG002
+        """Fit the model to rows.
+
+        Parameters
+        ----------
+        X : array, rows x features
+            Rows.
+        y : object
+            Ignored.
+        sample_weight : array of float, optional
+            How often each row counts; by default once. A row of weight 0 is left out, whatever it holds. A private
+            model refuses weights.
+        groups : array of labels, optional
+            For private models: which user each row belongs to; public. The guarantee is then for all rows of one user,
+            and every user counts once, with the mean over own rows.
+        """
+        return self._fit(X, sample_weight, groups=groups)
+
+    def _hold(self, X: Any, spec: Any, *, groups: Any = None) -> tuple[BoundedRows | UnboundedRows, Any]:
+        """Return a holder of private rows, without a message that depends on one of them.
+
+        What NumPy makes of a list, and what it says about a cell that is not a number, depends on the cells. So only
+        arrays of numbers are accepted, and whether a number is finite is not checked here.
+        """
+        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
+        if types is None and not isinstance(X, np.ndarray):
+            raise TypeError(
+                f"Private rows must be a NumPy array or a table of numbers. Got {type(X).__name__}. Convert them."
+            )
+        if not (types or {X.dtype.kind}) <= set("iufb"):
+            raise TypeError("Private rows must be numbers. Got another type of array or column. Convert them.")
+        check_unmasked(X, "array X")
+        with np.errstate(all="ignore"):  # a warning about a number beyond double precision would depend on the rows
+            rows = validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)
+        spec.check_private_features(rows.shape[1])
+        norm_bound = spec.settings.norm_bound
+        if norm_bound == "auto":
+            return UnboundedRows(rows, groups), spec.Context()
+        return BoundedRows(rows, float(norm_bound or 0.0), groups), spec.Context()

@@ -17,8 +17,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from odeco._util.types import FloatArray, IndexArray
+from odeco.models.engine.moments import SecondMoment
 from odeco.privacy.calibration import adversary_accuracy
+from odeco.privacy.holders.norms import norms_share, suggested_bound
 from odeco.privacy.holders.protocol import NeighbourRelation
+from odeco.privacy.holders.rows import CONSTANT, BoundedRows, UnboundedRows, unpacked_matrix
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.report import in_plain_words
 from odeco.privacy.sums import PrivateSums, Query
@@ -45,14 +48,15 @@ def guarantee_of(spec: Spec) -> Guarantee | None:
 
     This is the only place where it is decided whether a fit is private.
     """
-    settings, needed = spec.settings, ("epsilon", "delta", *spec.private_needs)
+    settings, needed = spec.settings, (*spec.Guarantee.parameters, *spec.private_needs)
     missing = [name for name in needed if getattr(settings, name, None) is None]
-    listed = ", ".join(f"`{name}`" for name in needed[:-1]) + f" and `{needed[-1]}`"
+    listed = " and ".join(filter(None, [", ".join(f"`{name}`" for name in needed[:-1]), f"`{needed[-1]}`"]))
     if len(missing) == len(needed):
-        if getattr(settings, "ledger", None) is not None:
-            raise ValueError(
-                f"`ledger` is for private models. Got one without `epsilon`. Pass {listed}, or leave it out."
-            )
+        for name in ("ledger", "delta"):
+            if getattr(settings, name, None) is not None:
+                raise ValueError(
+                    f"`{name}` is for private models. Got one without `epsilon`. Pass {listed}, or leave it out."
+                )
         return None
     if missing:
         raise ValueError(
@@ -65,7 +69,33 @@ def guarantee_of(spec: Spec) -> Guarantee | None:
             "data, or take more components than you expect: those that are not there get little weight."
         )
     spec.check_private()
-    return Guarantee(settings.epsilon, settings.delta, settings.ledger)
+    return spec.Guarantee(settings.epsilon, settings.delta or 0.0, settings.ledger)
+
+
+def within_bound(
+    held: BoundedRows | UnboundedRows, releaser: Releaser, shares: tuple[float, ...]
+) -> tuple[BoundedRows, tuple[float, ...]]:
+    """Return rows with a bound on their norm, and the shares of μ² that the choice of it leaves.
+
+    Of a bound that is not known, noisy counts of rows by their norm are released. It is chosen for the second moment,
+    which has the first of the shares.
+    """
+    if isinstance(held, BoundedRows):
+        return held, shares
+    n, of_norms = held.n_records, norms_share(held.n_records, releaser.guarantee.mu)
+    left = tuple((1 - of_norms) * share for share in shares)
+    counts, deviation = releaser.release(held.query(), share=of_norms)
+    # The largest eigenvalue of the noise in the second moment, for a bound of 1; both releases are sums of numbers that
+    # are not negative, so that the noise of one follows from that of the other.
+    noise = deviation * math.sqrt(2 * held.n_features * of_norms / left[0]) * (1 + CONSTANT**2) / n
+    return held.within(suggested_bound(counts, deviation, n, 2, noise)), left
+
+
+def moment_of_seconds(packed: FloatArray, n_rows: int, n_features: int) -> SecondMoment:
+    """Return the mean and covariance that the released `BoundedRows.seconds` of `n_rows` rows give."""
+    matrix = unpacked_matrix(packed, n_features + 1) / n_rows
+    mean = matrix[:-1, -1] / CONSTANT
+    return SecondMoment(mean, matrix[:-1, :-1] - np.outer(mean, mean))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.selection import Calibration, ChosenNumber, Learn, choose_number, fold_numbers
 from odeco.models.engine.stream import LINEAR, BlockStream, Forgetting, OnlineEM
 from odeco.models.engine.weights import count_rows, mapped, split, times
+from odeco.privacy.ledger_file import Guarantee
 
 if TYPE_CHECKING:
     from odeco.models.engine.description import Description
@@ -71,9 +72,13 @@ class Spec:
     component: ClassVar[str] = "component"
 
     #: A private model gives `learn_privately`, and the name of its mechanism for `PrivacyReport`; these parameters are
-    #: needed beside epsilon and delta.
+    #: needed beside those of its kind of guarantee. It protects a record, unless it says whom, and which change it
+    #: hides.
     mechanism: ClassVar[str]
+    Guarantee: ClassVar[type[Guarantee]] = Guarantee
     private_needs: ClassVar[tuple[str, ...]] = ()
+    protected: ClassVar[str] = ""
+    neighbours: ClassVar[str] = ""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -115,6 +120,9 @@ class Spec:
 
     def check_private(self) -> None:
         """Raise `ValueError` if a private model cannot have these settings."""
+
+    def check_private_features(self, n_features: int) -> None:
+        """Raise `ValueError` if a private model cannot be learnt from this number of features, which is public."""
 
     def learn_privately(self, holder: Any, context: Any, releaser: Releaser, *, seed: int) -> Fit:
         """Learn from what `releaser` releases of the queries of a data holder, and from nothing else."""

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from odeco._util.arguments import check_count, check_unmasked
+from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
+from odeco.models.engine.estimator import EMEstimator, PrivateRowsEstimator, fitted
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType
-from odeco.models.engine.parameters import N_JOBS, NORM_BOUND, STANDARDIZE, choice, count, n_components, number, param
+from odeco.models.engine.parameters import N_JOBS, STANDARDIZE, choice, count, n_components, number, param
 from odeco.models.engine.units import Standardize
 from odeco.models.gmm.display import in_own_units
-from odeco.models.gmm.spec import MixtureContext, MixtureSpec
-from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
+from odeco.models.gmm.spec import MixtureSpec
 
 
 @dataclass(eq=False, repr=False)
-class TensorMixture(PrivateEstimator, EMEstimator):
+class TensorMixture(PrivateRowsEstimator, EMEstimator):
     """A mixture of Gaussians, started by decomposing the third moment of rows and refined by EM.
 
     The third moment, without the part of the noise, is a tensor whose components are the means (Hsu and Kakade 2013).
@@ -137,8 +135,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from odeco.models import TensorMixture
+    >>>     >>> from odeco.models import TensorMixture
     >>> rng = np.random.default_rng(0)
     >>> rows = np.repeat([[5.0, 5.0], [15.0, 5.0], [5.0, 15.0]], [300, 200, 100], axis=0)
     >>> rows += rng.standard_normal(rows.shape)
@@ -159,12 +156,6 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         option="--standardize",
     )
     n_starts: int = param(5, count(0, 1000), "The number of starts by k-means++.")
-    norm_bound: float | Literal["auto"] | None = param(
-        None,
-        NORM_BOUND,
-        "For --epsilon: longer rows are scaled down to this norm; 'auto' chooses it under privacy.",
-        option="--norm-bound",
-    )
     n_jobs: int | None = param(None, N_JOBS)
 
     _SPEC: ClassVar = MixtureSpec
@@ -198,53 +189,6 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         """
         check_is_fitted(self)
         return self._describe(None if X is None else self._encode(X, self._learnt.fit.context)[0]).figure()
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:  # noqa: ARG002
-        """Fit the model to rows.
-
-        Parameters
-        ----------
-        X : array, rows x features
-            Rows; NaN is a missing value.
-        y : object
-            Ignored.
-        sample_weight : array of float, optional
-            How often each row counts; by default once. A row of weight 0 is left out, whatever it holds. A private
-            mixture refuses weights.
-        groups : array of labels, optional
-            For private mixtures: which user each row belongs to; public. The guarantee is then for all rows of one
-            user, and every user counts once, with the mean over own rows.
-        """
-        return self._fit(X, sample_weight, groups=groups)
-
-    def _hold(
-        self, X: Any, spec: MixtureSpec, *, groups: Any = None
-    ) -> tuple[BoundedRows | UnboundedRows, MixtureContext]:
-        """Return a holder of private rows, without a message that depends on one of them.
-
-        What NumPy makes of a list, and what it says about a cell that is not a number, depends on the cells. So only
-        arrays of numbers are accepted, and whether a number is finite is not checked here.
-        """
-        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
-        if types is None and not isinstance(X, np.ndarray):
-            raise TypeError(
-                f"Private rows must be a NumPy array or a table of numbers. Got {type(X).__name__}. Convert them."
-            )
-        if not (types or {X.dtype.kind}) <= set("iufb"):
-            raise TypeError("Private rows must be numbers. Got another type of array or column. Convert them.")
-        check_unmasked(X, "array X")
-        with np.errstate(all="ignore"):  # a warning about a number beyond double precision would depend on the rows
-            rows = validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)
-        k, d = spec.settings.n_components, rows.shape[1]
-        if int(k) > d + 1:
-            raise ValueError(
-                "A private mixture has at most one component more than there are features: the third moment identifies "
-                f"no more. Got n_components={k} and {d} features. Pass fewer."
-            )
-        norm_bound = spec.settings.norm_bound
-        if norm_bound == "auto":
-            return UnboundedRows(rows, groups), MixtureContext()
-        return BoundedRows(rows, float(norm_bound or 0.0), groups), MixtureContext()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -27,12 +27,13 @@ from odeco.models.engine.private import (
     Releaser,
     assignment_verdict,
     matched_share,
+    moment_of_seconds,
     plan_fit,
+    within_bound,
 )
 from odeco.models.gmm.start import Span, means_of_core, span_of
-from odeco.privacy.holders.norms import norms_share, suggested_bound
 from odeco.privacy.holders.protocol import NeighbourRelation
-from odeco.privacy.holders.rows import CONSTANT, BoundedRows, UnboundedRows, unpacked_cube, unpacked_matrix
+from odeco.privacy.holders.rows import BoundedRows, UnboundedRows, unpacked_cube
 from odeco.privacy.ledger_file import Guarantee
 
 #: The shares of μ² of the second moment, the third moment and the EM iteration. One component needs no more than the
@@ -71,15 +72,7 @@ def find_private_mixture(
         Seed of the decomposition; the noise does not depend on it.
     """
     n, d, k = held.n_records, held.n_features, n_components
-    of_seconds, of_thirds, of_step = _SHARES if k > 1 else (1.0, 0.0, 0.0)
-    if isinstance(held, UnboundedRows):
-        of_norms = norms_share(n, releaser.guarantee.mu)
-        of_seconds, of_thirds, of_step = ((1 - of_norms) * share for share in (of_seconds, of_thirds, of_step))
-        counts, deviation = releaser.release(held.query(), share=of_norms)
-        # The largest eigenvalue of the noise in the second moment, for a bound of 1; both releases are sums of numbers
-        # that are not negative, so that the noise of one follows from that of the other.
-        noise = deviation * math.sqrt(2 * d * of_norms / of_seconds) * (1 + CONSTANT**2) / n
-        held = held.within(suggested_bound(counts, deviation, n, 2, noise))
+    held, (of_seconds, of_thirds, of_step) = within_bound(held, releaser, _SHARES if k > 1 else (1.0, 0.0, 0.0))
     packed, deviation = releaser.release(held.seconds(), share=of_seconds)
     moment = moment_of_seconds(packed, n, d)
     span = span_of(moment, k, _LEAST_SHARE)
@@ -94,13 +87,6 @@ def find_private_mixture(
     floor, bound = reg_covar * max(moment.variance, 0.0), held.norm_bound
     covariances = bound**2 * (_variance(moment, model, variance) + floor)
     return Gaussians(model.weights, bound * model.means, covariances), n_clear
-
-
-def moment_of_seconds(packed: FloatArray, n_rows: int, n_features: int) -> SecondMoment:
-    """Return the mean and covariance that the released `BoundedRows.seconds` of `n_rows` rows give."""
-    matrix = unpacked_matrix(packed, n_features + 1) / n_rows
-    mean = matrix[:-1, -1] / CONSTANT
-    return SecondMoment(mean, matrix[:-1, :-1] - np.outer(mean, mean))
 
 
 def _start(held: BoundedRows, releaser: Releaser, span: Span, share: float, seed: int) -> tuple[FloatArray, FloatArray]:

@@ -339,6 +339,15 @@ class MixtureSpec(EMSpec):
                 "standardize=True. Divide the columns by public numbers, and leave it out."
             )
 
+    def check_private_features(self, n_features: int) -> None:
+        """Require that the third moment identifies the components."""
+        k = int(self.settings.n_components)
+        if k > n_features + 1:
+            raise ValueError(
+                "A private mixture has at most one component more than there are features: the third moment identifies "
+                f"no more. Got n_components={k} and {n_features} features. Pass fewer."
+            )
+
     def learn_privately(self, holder: Any, context: MixtureContext, releaser: Releaser, *, seed: int) -> Fit:
         """Learn from three noisy sums over rows."""
         k = int(self.settings.n_components)

@@ -14,6 +14,7 @@ from odeco.models.engine.fit import Fit
 from odeco.models.ica.likelihood import EDGES
 from odeco.models.ica.overcomplete import Mixing
 from odeco.models.ica.unmixing import Unmixing
+from odeco.privacy.report import PrivacyReport
 from odeco.tensors.components import shown_angle
 
 #: A source with less information than this beyond a Gaussian's 1 is called nearly Gaussian.
@@ -29,19 +30,20 @@ _CLEAR_ANGLE = math.pi / 8
 _SKEWED, _TAILS = 0.3, 0.5
 
 
-def describe(fit: Fit, names: list[str]) -> Description:
+def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Description:
     """Return sources in words and pictures; `names` are those of the columns."""
     params: Unmixing | Mixing = fit.params
     k, correlations = len(params.information), params.correlations
     if k == 0:
         verdict = "No source: in held-out rows, no direction differs from a Gaussian."
-        return Description(verdict, (_fact(fit, names),), (), ())
+        return Description(verdict, (_fact(fit, names, privacy),), (), ())
     n_gaussian = int(np.sum(params.information - 1 < _NEARLY_GAUSSIAN))
     if isinstance(params, Mixing):
         clear = int(np.sum(params.angle_errors < _CLEAR_ANGLE))
         verdict = f"{k} sources of {len(names)} columns; the directions of {'all' if clear == k else clear} are clear."
     elif n_gaussian > 1:
-        verdict = f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} look Gaussian."
+        why = "look Gaussian" if privacy is None else "do not stand clear of noise"
+        verdict = f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} {why}."
     else:
         verdict = f"{k} {'source, which is' if k == 1 else 'sources, all'} separated."
     errors = [""] * k
@@ -58,7 +60,7 @@ def describe(fit: Fit, names: list[str]) -> Description:
     ]
     numbers = [str(source) for source in range(k)]
     table = HeatMap(correlations, names, numbers, "correlation of columns with sources")
-    facts: tuple[str, ...] = (_fact(fit, names),)
+    facts: tuple[str, ...] = (_fact(fit, names, privacy),)
     if isinstance(params, Mixing):
         facts += ("Sources of rows are posterior means: with more sources than columns, no map gives them back.",)
     if fit.context.standardized:
@@ -81,9 +83,11 @@ def _doubt(information: float, n_gaussian: int) -> str:
     return "it looks Gaussian, and so do others, which cannot be told apart" if unclear else ""
 
 
-def _fact(fit: Fit, names: list[str]) -> str:
+def _fact(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> str:
     """Return what the fit was made from."""
     rows = f"Fitted to {fit.info.n_samples:,} rows of {len(names)} columns"
+    if privacy is not None:
+        return f"{rows}, by their noisy moments."
     if isinstance(fit.params, Mixing):
         return f"{rows}, by their fourth cumulant."
     return f"{rows}, {fit.info.n_iter} Newton iterations."

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
-from odeco.models.engine.estimator import Estimator, fitted
+from odeco.models.engine.estimator import PrivateRowsEstimator, fitted
 from odeco.models.engine.parameters import STANDARDIZE, count, number, optional, or_auto, param
 from odeco.models.engine.units import Standardize
 from odeco.models.ica.overcomplete import Mixing
@@ -24,7 +24,7 @@ _N_COMPONENTS = optional(or_auto(lambda name, value: check_count(name, value, wh
 
 
 @dataclass(eq=False, repr=False)
-class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
+class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateRowsEstimator):  # type: ignore[misc]
     """Independent component analysis, started from cumulants and refined by Newton's method with fitted densities.
 
     Rows are x = A s + mean, with independent sources s of which at most one is Gaussian. The third and the fourth
@@ -51,6 +51,19 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         For an int `n_components` below the number of columns: whether the leading directions are those of columns
         divided by their standard deviations. ``"auto"`` tries it if the ranges of columns differ by more than a factor
         of 100, and takes the likelier sources. All other sources do not depend on the units of columns.
+    epsilon, delta : float, optional
+        With both, sources are found under (ε, δ)-differential privacy. δ must be below one over the number of rows. See
+        *Private sources*.
+    norm_bound : float or "auto", optional
+        For private sources: the largest Euclidean norm of a row, known without looking at the rows. Longer rows are
+        scaled down to it. ``"auto"`` spends a part of μ², 5 % but for few records, on noisy counts of rows by their
+        norm, which give the bound.
+    neighbour_relation : {"replace", "add_remove"}
+        For private sources: whether the guarantee hides that a row is replaced by any other, or that it is there or not
+        (blanked; the number of rows is public).
+    ledger : path, optional
+        For private sources: the file of the budget of all models of these rows together, made once with
+        `odeco.privacy.LedgerFile.create`.
     random_state : int, RandomState instance or None
         Draws the starts, the rows in which sources are found if there are many, and what `sample` draws.
 
@@ -75,7 +88,9 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         Number of sources, of iterations, and of rows.
     converged_ : bool
         Whether the last step was small, or the likelihood no longer rose; always true for a stream, which has no last
-        step.
+        step. Of private sources: whether all but one stand clear of noise.
+    privacy_ : PrivacyReport
+        The guarantee of private sources, with every release that was made. Other models do not have it.
     n_features_in_, feature_names_in_
         As in every estimator of scikit-learn.
 
@@ -98,7 +113,17 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     a warning (`odeco.DominantColumnWarning`).
 
     ``n_components="auto"`` takes rows as independent. Neighbouring rows of a slow signal are not, and it then keeps too
-    many sources. There is no private mode: one row can move the fourth cumulant without bound.
+    many sources.
+
+    **Private sources.** With `epsilon`, `delta` and `norm_bound`, noisy moments are all that is learnt from rows: the
+    second moment, that of rows whitened by it and clipped, and their moments up to the fourth
+    (`odeco.privacy.holders.rows` has the bounds of what a row adds, with proofs). Neighbours are two tables of the same
+    size that differ in one row: replaced by any other, or with ``neighbour_relation="add_remove"`` blanked. The number
+    of rows is public. A row with a number that is not finite counts as blank, without a message. Sources that do not
+    stand clear of noise are taken for Gaussian. Every other has a symmetric density with its fourth cumulant: no
+    histogram is released. There are at most 50 sources and no more than columns; `partial_fit` and `score` are refused,
+    and so is ``standardize=True``, because the deviations of columns are private. `plan_sources` says beforehand what
+    can be expected. The sources of a row reveal that row: only the model is private.
 
     References
     ----------
@@ -168,9 +193,12 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         return self._unmixing().log_likelihoods(self._encode(X, self._learnt.fit.context)[0])
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002 - scikit-learn's
-        """Return the mean log-likelihood of a row, each counted by its weight; see `score_samples`."""
-        X, weights, _ = self._weigh(X, sample_weight, {})
-        return float(np.average(self.score_samples(X), weights=weights))
+        """Return the mean log-likelihood of a row, each counted by its weight; see `score_samples`.
+
+        A private model refuses, as mixtures do.
+        """
+        total, n = self._log_likelihood("score", X, sample_weight)
+        return total / n
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, FloatArray]:
         """Draw rows, n x d, and return the sources that they were mixed from; the remainder is Gaussian."""

@@ -118,29 +118,19 @@ class Mixing(Sources):
     @cached_property
     def densities(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The weights, means and variances of the Gaussians of each source, k x 5."""
-        parts = [gaussians_of(float(kurtosis)) for kurtosis in self.kurtosis]
-        weights, means, variances = (np.array([part[place] for part in parts]) for place in range(3))
-        return weights, means, variances
-
-    def _density(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the density of each source at values, and its derivative, k x n."""
-        weights, means, variances = (each[:, :, None] for each in self.densities)
-        away = (values - means) / variances
-        bells = weights * np.exp(-away * (values - means) / 2) / np.sqrt(2 * np.pi * variances)
-        return np.sum(bells, axis=1), -np.sum(away * bells, axis=1)
+        return mixtures_of(self.kurtosis)
 
     @property
     def information(self) -> FloatArray:
         """The Fisher information of the density of each source: 1 for a Gaussian."""
         values = np.linspace(-12, 12, 4801)
-        density, slope = self._density(values)
+        density, slope = density_of(self.kurtosis, values)
         return np.asarray(np.sum(slope**2 / np.maximum(density, 1e-300), axis=1) * (values[1] - values[0]))
 
     @property
     def counts(self) -> FloatArray:
         """The density of each source as a histogram of one row, k x 200."""
-        counts = self._density((EDGES[1:] + EDGES[:-1]) / 2)[0] * (EDGES[1] - EDGES[0])
-        return np.asarray(counts.reshape(-1, N_BINS))
+        return histograms_of(self.kurtosis)
 
     def sources(self, rows: FloatArray) -> FloatArray:
         """Return the posterior means of the sources of rows, n x k."""
@@ -186,6 +176,28 @@ def gaussians_of(kurtosis: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         weights[:2], means[:2] = 0.5, (-kurtosis / 2) ** 0.25 * np.array([-1.0, 1.0])
         variances[:2] = 1 - means[:2] ** 2
     return weights, means, variances
+
+
+def mixtures_of(kurtosis: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the weights, means and variances of `gaussians_of` for each fourth cumulant, k x 5."""
+    parts = [gaussians_of(float(each)) for each in kurtosis]
+    weights, means, variances = (np.array([part[place] for part in parts]) for place in range(3))
+    return weights, means, variances
+
+
+def density_of(kurtosis: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the density with each fourth cumulant at values, and its derivative, k x n."""
+    weights, means, variances = (each[:, :, None] for each in mixtures_of(kurtosis))
+    away = (values - means) / variances
+    bells = weights * np.exp(-away * (values - means) / 2) / np.sqrt(2 * np.pi * variances)
+    return np.sum(bells, axis=1), -np.sum(away * bells, axis=1)
+
+
+def histograms_of(kurtosis: FloatArray) -> FloatArray:
+    """Return the density with each fourth cumulant as a histogram of one row, k x 200."""
+    limited = np.clip(kurtosis, _MIN_KURTOSIS, _MAX_KURTOSIS)
+    counts = density_of(limited, (EDGES[1:] + EDGES[:-1]) / 2)[0] * (EDGES[1] - EDGES[0])
+    return np.asarray(counts.reshape(-1, N_BINS))
 
 
 def gibbs_means(

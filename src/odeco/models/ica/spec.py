@@ -29,12 +29,14 @@ from odeco.models.ica.display import describe
 from odeco.models.ica.likelihood import HistogramLikelihood, histogram
 from odeco.models.ica.newton import NewtonResult, ScoreStatistics, fit_scores, newton, power_sums
 from odeco.models.ica.overcomplete import advanced, fit_of, fourth_solver, refuse_weights
+from odeco.models.ica.private import MAX_SOURCES, find_private_sources
 from odeco.models.ica.start import BLOCK, cumulant_start, scaled, second_moment, unit_exponents, whiten
 from odeco.models.ica.stream import ICAStream
 from odeco.models.ica.unmixing import Sources, Unmixing, with_positive_mixing
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
+    from odeco.models.engine.private import Releaser
     from odeco.models.ica.estimator import TensorICA
 
 #: The probability that any Gaussian source is taken for non-Gaussian is at most this.
@@ -66,6 +68,8 @@ class ICASpec(Spec):
     Stream: ClassVar = ICAStream
     first_block, next_block = 5 * BLOCK, BLOCK
     component = "source"
+    mechanism = "second moments, and whitened moments up to the fourth"
+    private_needs = ("norm_bound",)
 
     settings: TensorICA
 
@@ -165,7 +169,31 @@ class ICASpec(Spec):
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the sources in words and pictures."""
-        return describe(fit, names)
+        return describe(fit, names, privacy)
+
+    def check_private(self) -> None:
+        """Require columns as they are."""
+        if self.settings.standardize is True:
+            raise ValueError(
+                "Private sources must not be those of columns standardised by their rows: their standard deviations "
+                "are private. Got standardize=True. Divide the columns by public numbers, and leave it out."
+            )
+
+    def check_private_features(self, n_features: int) -> None:
+        """Require no more sources than columns, and a fourth moment that can be released."""
+        k, most = self.settings.n_components or n_features, min(n_features, MAX_SOURCES)
+        if int(k) > most:
+            raise ValueError(
+                f"A private model has at most as many sources as columns, and at most {MAX_SOURCES}: noise grows with "
+                f"the square of their number. Got n_components={self.settings.n_components} and {n_features} columns. "
+                f"Pass at most {most}."
+            )
+
+    def learn_privately(self, holder: Any, context: ICAContext, releaser: Releaser, *, seed: int) -> Fit:
+        """Learn from noisy moments of rows."""
+        k = int(self.settings.n_components or holder.n_features)
+        params, n_clear = find_private_sources(holder, releaser, k, seed=seed)
+        return Fit(params, context, Info(holder.n_records, converged=n_clear >= k - 1, init="noisy cumulants"))
 
     def _unmix_whitened(self, columns: FloatArray, weights: FloatArray | None, seed: int) -> NewtonResult:
         """Return the unmixing matrix of whitened rows (k x n, one row per column) with these weights."""

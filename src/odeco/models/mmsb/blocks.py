@@ -204,12 +204,12 @@ def agree(
     shares = shares_at(profiles)
     between = links_between(links, spectrum, profiles, shares)
     for _ in range(_N_ROUNDS):
-        profiles = _profiles(between, shares, degrees)
+        profiles = profiles_of(between, shares, degrees)
         shares = shares_at(profiles)
     return profiles, shares
 
 
-def _profiles(between: FloatArray, shares: FloatArray, degrees: FloatArray) -> FloatArray:
+def profiles_of(between: FloatArray, shares: FloatArray, degrees: FloatArray) -> FloatArray:
     """Return the profiles that follow from memberships. Every node counts one more link, so that none is impossible."""
     through = np.maximum(between.sum(axis=1), np.finfo(np.float64).tiny)
     profiles = (between / through) @ (shares * (degrees + 1)[:, None]).T

@@ -6,22 +6,26 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.estimator import Estimator, fitted
-from odeco.models.engine.parameters import N_JOBS, count, n_components, or_auto, param
+from odeco.models.engine.estimator import PrivateEstimator, fitted
+from odeco.models.engine.parameters import N_JOBS, choice, count, n_components, or_auto, param
 from odeco.models.lda.inference import log_likelihood
 from odeco.models.mmsb.graph import as_edges, as_links, as_sparse, check_weights, draw_links, from_networkx, is_graph
+from odeco.models.mmsb.private import MAX_NODES
 from odeco.models.mmsb.spec import CommunitySpec
 from odeco.models.mmsb.stream import GraphContext
+from odeco.privacy.holders.graph import PrivateLinks
+from odeco.privacy.holders.protocol import NeighbourRelation
 
 
 @dataclass(eq=False, repr=False)
-class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
+class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
     """Overlapping communities of a graph: the mixed-membership block model, from counts of three-stars.
 
     Every node belongs to several communities, in shares that sum to one. The counts of three-stars (a node linked to
@@ -41,6 +45,12 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         Number of Gibbs sweeps over the links after that. They help if links do not follow the model closely.
     max_inference_iter : int
         The largest number of iterations in which the memberships of a node are found.
+    epsilon : float, optional
+        Communities are found under ε-differential privacy for edges. See *Private communities*.
+    neighbour_relation : {"add_remove"}
+        One edge is added or removed.
+    ledger : path, optional
+        For private communities: the file of the budget of all models of this graph together.
     random_state : int, RandomState instance or None
         Draws the first basis, the starts, the held-out links, and what `sample` draws.
     n_jobs : int or None
@@ -81,8 +91,15 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     the number of links that arrive. Three-star counts do not add up over batches.
 
     `labels_` is a partition of this graph; `predict` takes each row alone, and returns its largest share.
-    There is no private mode: a node takes part in the rows of all its neighbours, so one node can change a three-star
-    count without a useful bound.
+
+    **Private communities.** With `epsilon`, every pair of nodes is flipped with the chance 1/(1 + e^ε), linked or not,
+    and nothing else is learnt from (`odeco.privacy.holders.graph` has the proof; δ is 0, and `delta` is left out).
+    Neighbours are two graphs on the same nodes, which are public, that differ in one edge. Weights and directions are
+    dropped; there are at most 5,000 nodes. `memberships_` are then the probabilities of the one community of a node,
+    degrees are noisy, and communities that do not stand clear of noise are left out. `labels_` are for the nodes of
+    the private graph, and may be published. In a ledger, ε = 1 counts as μ = 1.23: ledgers add up Gaussian noise.
+    A node with all its edges is not protected: one node can change n − 1 pairs, and noise that hides as many hides the
+    graph. `groups`, `partial_fit` and `score` are refused. `plan_communities` says beforehand what can be expected.
 
     References
     ----------
@@ -112,6 +129,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     )
     n_sweeps: int = param(0, count(0, 10**9), "The number of Gibbs sweeps over the links.")
     max_inference_iter: int = param(50, count(1, 10**9))
+    neighbour_relation: NeighbourRelation = param("add_remove", choice("add_remove"))
     n_jobs: int | None = param(None, N_JOBS)
 
     _SPEC: ClassVar = CommunitySpec
@@ -172,6 +190,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
         """Return the mean log-likelihood of a link, given the profiles and the memberships that fit the rows."""
+        self._refuse_scores("score")
         links, memberships = self._inferred(X)
         total = float(np.sum(log_likelihood(links, self.profiles_, memberships)))
         return total / max(float(links.sum()), 1.0)
@@ -204,6 +223,27 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
             )
         check_weights(rows.data)
         return rows, GraphContext(rows.shape[1])
+
+    def _hold(self, X: Any, spec: Any, *, groups: Any = None) -> tuple[PrivateLinks, GraphContext]:  # noqa: ARG002
+        """Return a holder of a private graph, without a message that depends on one of its links."""
+        if groups is not None:
+            raise ValueError(
+                "`groups` are of records. Got them with a graph, whose edges are protected. Leave them out."
+            )
+        is_array: Any = sparse.issparse(X) or isinstance(X, np.ndarray)
+        if not is_array or X.dtype.kind not in "iufb":
+            raise TypeError(
+                "A private graph must be a NumPy array or a SciPy sparse array of numbers. Got another type. Convert "
+                "it, such as with networkx.to_scipy_sparse_array."
+            )
+        if X.ndim != 2 or X.shape[0] != X.shape[1] or not 2 <= X.shape[0] <= MAX_NODES:
+            raise ValueError(
+                f"A private graph must have a row and a column for each of 2 to {MAX_NODES:,} nodes: all pairs are "
+                f"released. Got shape {X.shape}. Pass the part of the graph that you want."
+            )
+        self.__dict__.pop("feature_names_in_", None)
+        self.n_features_in_ = X.shape[0]
+        return PrivateLinks(X), GraphContext(X.shape[0])
 
     def _checked_n_nodes(self, n_nodes: int, context: GraphContext | None) -> int:
         n_nodes = check_count("n_nodes", n_nodes, 2)

@@ -11,8 +11,8 @@ agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -30,9 +30,17 @@ from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
 from odeco.models.mmsb.display import describe
 from odeco.models.mmsb.graph import as_adjacency
 from odeco.models.mmsb.partition import likeliest_partition
+from odeco.models.mmsb.private import find_private_communities
 from odeco.models.mmsb.selection import choose_concentration, count_communities
 from odeco.models.mmsb.stream import GraphContext, LinkStream
+from odeco.privacy.ledger_file import PureGuarantee
 from odeco.privacy.report import PrivacyReport
+
+if TYPE_CHECKING:
+    from odeco.models.engine.private import Releaser
+
+#: The largest ε of private communities.
+_MAX_EPSILON = 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +90,10 @@ class CommunitySpec(Spec):
     Stream: ClassVar = LinkStream
     first_block, next_block = 2**18, 2**18
     record, component = "node", "community"
+    mechanism = "randomised response"
+    Guarantee: ClassVar = PureGuarantee
+    protected = "edge"
+    neighbours = "one edge, added or removed; the nodes are public"
 
     def prepare(self, rows: Any, context: Any) -> Any:
         """Return the rows of an adjacency matrix as a symmetric CSR array of links."""
@@ -120,6 +132,26 @@ class CommunitySpec(Spec):
         )
         return Fit(params, base, Info(data.nnz))
 
+    def check_private(self) -> None:
+        """Require what flips of pairs can do."""
+        if self.settings.delta is not None:
+            raise ValueError(
+                "Private communities have δ = 0: pairs of nodes are flipped at random, and nothing else is released. "
+                f"Got delta={self.settings.delta!r}. Leave it out."
+            )
+        if self.settings.epsilon > _MAX_EPSILON:
+            raise ValueError(
+                f"`epsilon` of private communities must be at most {_MAX_EPSILON:g}: with more, no pair is ever "
+                f"flipped. Got {self.settings.epsilon!r}. Lower it."
+            )
+
+    def learn_privately(self, holder: Any, context: GraphContext, releaser: Releaser, *, seed: int) -> Fit:
+        """Learn from pairs of nodes that were flipped at random."""
+        k = int(self.settings.n_components)
+        params = CommunityParams(**find_private_communities(holder, releaser, k, seed=seed))  # type: ignore[arg-type]
+        init = f"flipped pairs of nodes; {len(params.prior)} of {k} communities stand clear of noise"
+        return Fit(params, context, Info(holder.n_records, converged=len(params.prior) == k, init=init))
+
     def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
         """Return the memberships of nodes, from their links to the nodes of the model."""
         n_iterations, n_jobs = self.settings.max_inference_iter, self.settings.n_jobs or -1
@@ -127,7 +159,11 @@ class CommunitySpec(Spec):
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return communities in words and pictures."""
-        return describe(fit.params, names)
+        described = describe(fit.params, names)
+        if privacy is None:
+            return described
+        facts = (f"Learnt from {fit.info.init}.", *described.facts)
+        return replace(described, facts=facts)
 
     def verify(self, state: Any) -> None:
         """Raise `ValueError` if a fit contradicts the number of nodes of its graph."""

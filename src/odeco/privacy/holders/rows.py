@@ -4,9 +4,12 @@ Rows are divided by the public bound of their norm and clipped, so |x| ≤ 1. A 
 nothing to any sum. What a row adds depends on that row, on public numbers and on earlier releases, and on no other
 row. The bounds, and why a replaced row moves a sum by √2 times the bound and not twice:
 
-- `seconds` adds y yᵀ for y = (x, c). Its norm is |y|² ≤ 1 + c². For two rows ⟨y yᵀ, v vᵀ⟩ = ⟨y, v⟩² ≥ 0.
+- `seconds` adds y yᵀ for y = (x, c), or y = (z, c) for z as below, clipped to 1. Its norm is |y|² ≤ 1 + c². For two
+  rows ⟨y yᵀ, v vᵀ⟩ = ⟨y, v⟩² ≥ 0.
 - `thirds` adds z⊗z⊗z for z = Λ^(−1/2) Vᵀ(x − m), clipped to a radius ρ; the basis, m, Λ and ρ were released or follow
   from what was. Its norm is |z|³ ≤ ρ³. Two rows may be opposite: ⟨z⊗z⊗z, v⊗v⊗v⟩ = ⟨z, v⟩³ ≥ −ρ⁶, so twice the bound.
+- `fourths` adds y⊗y⊗y⊗y for y = (z, c), z clipped to a radius ρ as above. Its norm is |y|⁴ ≤ (ρ² + c²)². For two rows
+  ⟨y⊗⁴, v⊗⁴⟩ = ⟨y, v⟩⁴ ≥ 0. Through the constant c, all moments up to the fourth are part of it.
 - `shares` adds (r, r ⊗ u) for responsibilities r of components for x, and u = (x − m)/ρ clipped to 1. Its squared norm
   is |r|² (1 + |u|²) ≤ 2: whatever function gives r, `as_probabilities` makes its entries at least 0 and their sum at
   most 1. For two rows the product is ⟨r, s⟩ (1 + ⟨u, v⟩) ≥ 0. The function must treat each row by itself.
@@ -18,7 +21,7 @@ of the array.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,15 +31,15 @@ from odeco.privacy.clip import as_probabilities, clipped_rows
 from odeco.privacy.holders.norms import RowNorms
 from odeco.privacy.holders.protocol import unit_weights
 from odeco.privacy.sums import Query, sum_over_blocks
+from odeco.tensors.coordinates import PackedCoordinates, places_of
 from odeco.tensors.dense import sum_of_cubes
 
 #: The constant coordinate c of `seconds`: through it the means of features are part of their second moment. They need
 #: less precision than the rest, so it is small.
 CONSTANT = math.sqrt(0.1)
 
-
-#: Rows that are worked on at a time.
-_BLOCK = 8192
+#: Rows that are worked on at a time, and products of two of their numbers where these are formed.
+_BLOCK, _PAIRS_SIZE = 8192, 2**20
 
 
 class BoundedRows:
@@ -62,18 +65,19 @@ class BoundedRows:
         self.n_terms, self.n_features = rows.shape
         self.norm_bound = norm_bound
 
-    def seconds(self) -> Query:
-        """Return the query of Σ y yᵀ, packed."""
-        width = self.n_features + 1
+    def seconds(self, mean: FloatArray | float = 0.0, whitener: FloatArray | None = None) -> Query:
+        """Return the query of Σ y yᵀ, packed; of rows as they are, or of z = (x − mean) whitener, clipped to 1."""
+        width = (self.n_features if whitener is None else whitener.shape[1]) + 1
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
             rows, counts = block
-            extended = np.hstack([rows, np.full((len(rows), 1), CONSTANT)]) * np.sqrt(counts)[:, None]
+            near = rows if whitener is None else clipped_rows((rows - mean) @ whitener, 1.0)
+            extended = np.hstack([near, np.full((len(rows), 1), CONSTANT)]) * np.sqrt(counts)[:, None]
             product: FloatArray = extended.T @ extended
             return product
 
         return Query(
-            "second moment",
+            "second moment" if whitener is None else "second moment, whitened",
             lambda: packed_matrix(self._sum(block_sum)),
             size=width * (width + 1) // 2,
             bound=1 + CONSTANT**2,
@@ -95,6 +99,27 @@ class BoundedRows:
             size=width * (width + 1) * (width + 2) // 6,
             bound=radius**3,
             signed=True,
+        )
+
+    def fourths(self, mean: FloatArray, whitener: FloatArray, radius: float, constant: float) -> Query:
+        """Return the query of Σ y⊗y⊗y⊗y, in packed coordinates; y = (z, constant), z as for `thirds`."""
+        width = whitener.shape[1] + 1
+        pairs, fours = PackedCoordinates(width, 2), PackedCoordinates(width, 4)
+        first, second = places_of(fours.tuples[:2]), places_of(fours.tuples[2:])
+        factors = fours.scales / (pairs.scales[first] * pairs.scales[second])
+
+        def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
+            rows, counts = block
+            near = clipped_rows((rows - mean) @ whitener, radius)
+            products = pairs.powers(np.vstack([near.T, np.full(len(rows), constant)]))
+            return (products * counts) @ products.T
+
+        return Query(
+            "moments up to the fourth, whitened",
+            lambda: self._sum(block_sum, max(64, _PAIRS_SIZE // pairs.size))[first, second] * factors,
+            size=fours.size,
+            bound=(radius**2 + constant**2) ** 2,
+            signed=False,
         )
 
     def shares(
@@ -120,8 +145,13 @@ class BoundedRows:
             signed=False,
         )
 
-    def _sum(self, block_sum: Callable[[tuple[FloatArray, FloatArray]], FloatArray]) -> FloatArray:
-        return sum_over_blocks(block_sum, zip(_blocks(self._rows), _blocks(self._counts), strict=True))
+    def _sum(
+        self, block_sum: Callable[[tuple[FloatArray, FloatArray]], FloatArray], height: int = _BLOCK
+    ) -> FloatArray:
+        starts = range(0, len(self._rows), height)
+        return sum_over_blocks(
+            block_sum, ((self._rows[start : start + height], self._counts[start : start + height]) for start in starts)
+        )
 
 
 class UnboundedRows(RowNorms):
@@ -134,10 +164,6 @@ class UnboundedRows(RowNorms):
     def within(self, norm_bound: float) -> BoundedRows:
         """Return the holder of the rows for a bound on their norm."""
         return BoundedRows(self._rows, norm_bound, self._groups)
-
-
-def _blocks(rows: FloatArray) -> Iterator[FloatArray]:
-    return (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK))
 
 
 def packed_matrix(matrix: FloatArray) -> FloatArray:
