@@ -322,3 +322,14 @@ def test_memory_does_not_grow_with_the_number_of_rows():
         return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert megabytes(600) < megabytes(100) + 5  # all have full chunks; the rows themselves grow from 16 to 96
+
+
+def test_a_raw_moment_of_noisy_rows_has_the_components_of_the_moment_itself():
+    rng = np.random.default_rng(0)
+    vectors = np.linalg.qr(rng.standard_normal((8, 3)))[0] * [3.0, 2.5, 2.0]
+    rows = vectors[:, rng.integers(3, size=2000)].T + 0.1 * rng.standard_normal((2000, 8))
+    moment = np.einsum("ni,nj,nk,nl->ijkl", rows, rows, rows, rows, optimize=True) / len(rows)
+    expected = odeco.decompose(moment, 3, rng=0)
+    found = odeco.decompose_stream(rows, 3, order=4, method="entries", rng=0)
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-6)
+    np.testing.assert_allclose(np.abs(np.sum(found.vectors * expected.vectors, axis=0)), 1, rtol=1e-6)

@@ -60,7 +60,7 @@ def test_components_are_counted_where_the_core_is_smaller_than_the_moment():
 @pytest.mark.slow
 def test_the_largest_number_that_can_be_told_apart_at_order_4_is_not_said_with_confidence():
     """Without noise, rows have two dimensions, in which a fourth moment shows two components at most."""
-    rows, _ = mixture(4000, 60, 2, cosine=0.4, noise=0.0, seed=1)
+    rows, _ = mixture(4000, 50, 2, cosine=0.4, noise=0.0, seed=1)
     result = odeco.decompose_stream(rows, "auto", order=4, rng=0)
     assert result.weights.size == 2
     assert result.rank_evidence.confidence < SURE

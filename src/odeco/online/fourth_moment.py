@@ -2,8 +2,10 @@
 
 `PairMoments` holds M = E[zzᵀ], the moments of pairs of coordinates (`odeco.online.pair_sums`), or its product with a
 matrix W. With z_c = K z for the pairs of y − μ, the central moment is K M Kᵀ, and the cumulant is this minus what a
-Gaussian with the same covariance C has, p pᵀ + 2 C ⊗ C for the pairs p of C. Both are decomposed in coordinates in
-which C, or the raw second moment, is the identity: there the sampling errors of all pairs have about the same size.
+Gaussian with the same covariance C has, p pᵀ + 2 C ⊗ C for the pairs p of C. It is decomposed in coordinates
+in which C is the identity: there the sampling errors of all pairs have about the same size. So is a raw moment whose
+number of components is selected, from rows without noise. With a given number it is decomposed as it is, because noise
+in the rows is part of a raw moment, and as large as the components where all directions are made equal.
 
 More components than dimensions are found by the subspace power method and least squares (`odeco.cp.overcomplete`).
 Their errors are those of the jackknife over groups of rows: each group is left out in turn, and all components take one
@@ -263,6 +265,8 @@ def decompose_pairs(
         moments, evidence, counts = means.of(np.ones(len(groups), bool)), None, n_rows * groups[:, -1]
         enough = float(counts.min()) >= _FEWEST_ROWS
         whitener = moments.whitener()
+        if n_components is not None and not cumulant:  # as they are: whitening would enlarge the noise in the rows
+            whitener = Whitener(np.eye(len(frame)), np.eye(len(frame)))
         if n_components is None:
             if not enough:
                 raise ValueError(

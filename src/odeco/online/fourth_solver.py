@@ -224,7 +224,7 @@ class FourthMomentSolver(StreamSolver, State):
                 f"entry is {size:.3g}. Multiply all rows by a constant."
             )
         with one_blas_thread():  # results must not depend on the number of threads
-            frame = _frame(rows, cumulant=self.cumulant)
+            frame = _frame(rows, white=self.cumulant or self.n_components is None, centred=self.cumulant)
             after = replace(self, frame=frame)
             if self.width:
                 half = rows[np.flatnonzero(group_numbers(rows) % 2 == 0)]
@@ -233,14 +233,18 @@ class FourthMomentSolver(StreamSolver, State):
         return replace(after, groups=totals.reshape(N_GROUPS, -1) / n_rows, n_rows=n_rows)
 
 
-def _frame(rows: Any, *, cumulant: bool) -> FloatArray:
-    """Return a map and a shift to coordinates of mean about 0 and covariance about I; raw moments are not shifted.
+def _frame(rows: Any, *, white: bool, centred: bool) -> FloatArray:
+    """Return a map and a shift to coordinates of mean about 0, if centred, and of second moment about I, if white.
 
-    The map can be inverted: directions in which these rows do not vary are left as they are.
+    The map can be inverted: directions in which these rows do not vary are left as they are. If the coordinates need
+    not be white, the rows are only divided by their root mean square.
     """
     dense = (rows.toarray() if is_sparse(rows) else rows).astype(np.float64)
-    shift = dense.mean(axis=0) if cumulant else np.zeros(dense.shape[1])
+    d = dense.shape[1]
+    shift = dense.mean(axis=0) if centred else np.zeros(d)
     moment = (dense - shift).T @ (dense - shift) / len(dense)
+    if not white:
+        return np.hstack([np.eye(d) / np.sqrt(float(np.trace(moment)) / d or 1.0), shift[:, None]])
     deviations = np.sqrt(np.diagonal(moment))
     scale = np.where(deviations > 0, deviations, float(deviations.max()) or 1.0)
     values, vectors = np.linalg.eigh(moment / np.outer(scale, scale))

@@ -6,7 +6,6 @@ a new one, so an error or an interrupt loses nothing.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -104,8 +103,8 @@ class BlockStream(State):
         The context of the model after the complete blocks.
     row_weights : array or Buffer
         The weight of each row in the buffer; empty if all are one.
-    block_weight : float
-        The sum of the weights of the rows in complete blocks; NaN if no row has had a weight.
+    block_weight : float or None
+        The sum of the weights of the rows in complete blocks; None if no row has had a weight.
     """
 
     buffer: Any = array_field(rule=lambda *_: None)  # `Spec.check_rows` checks it
@@ -114,7 +113,7 @@ class BlockStream(State):
     n_blocks: int = array_field(kind="i", low=0, default=0)
     context: Any = part_field(default=NoContext())
     row_weights: Any = array_field(None, low=0, default=np.zeros(0))
-    block_weight: float = array_field(low=0, nan=True, default=math.nan)
+    block_weight: float | None = array_field(low=0, default=None)
 
     @classmethod
     def begin(cls, base: State, seed: int, rows: Any) -> Self:
@@ -147,7 +146,7 @@ class BlockStream(State):
             own = slice(at, at + size)
             # Blocks have one memory layout: the rounding of a product depends on it.
             block = with_weights(np.ascontiguousarray(waiting[own]), None if weights is None else weights[own])
-            total = after.block_weight + count_rows(block)
+            total = None if after.block_weight is None else after.block_weight + count_rows(block)
             after, at = replace(after.absorb(spec, block), block_weight=total), at + size
         rest = np.zeros(0) if weights is None or np.all(weights[at:] == 1) else weights[at:].copy()
         return replace(after, buffer=Buffer((waiting[at:].copy(),)), row_weights=rest, n_seen=n_seen)
@@ -160,7 +159,7 @@ class BlockStream(State):
     @property
     def is_weighted(self) -> bool:
         """Whether a row has had a weight."""
-        return len(self.row_weights) > 0 or not math.isnan(self.block_weight)
+        return len(self.row_weights) > 0 or self.block_weight is not None
 
     def next_size(self, spec: Spec) -> int:
         """Return the number of rows of the next block."""
@@ -168,7 +167,7 @@ class BlockStream(State):
 
     def count_blocks(self, spec: Spec) -> float:
         """Return the number of rows in complete blocks, each counted by its weight."""
-        if not math.isnan(self.block_weight):
+        if self.block_weight is not None:
             return self.block_weight
         return spec.first_block + (self.n_blocks - 1) * spec.next_block if self.n_blocks else 0
 
@@ -177,7 +176,7 @@ class BlockStream(State):
         spec.check_rows(np.asarray(self.buffer), "stream.buffer", n_features)
         require(len(self.row_weights) in (0, len(self.buffer)), "its buffer must have a weight for every row, or none")
         require(len(self.buffer) < self.next_size(spec), "its buffer must have fewer rows than a block")
-        in_blocks = replace(self, block_weight=math.nan).count_blocks(spec)
+        in_blocks = replace(self, block_weight=None).count_blocks(spec)
         require(self.n_seen == in_blocks + len(self.buffer) > 0, "its rows must be in blocks or in the buffer")
 
 
