@@ -35,8 +35,8 @@ def state_of(online):
     """Return all that a run would write to a file, or None before its first rows."""
     if online._run is None:
         return None
-    header, arrays = online._run.to_arrays()
-    return header, {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
+    arrays = online._run.saved().to_arrays("run")
+    return {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
 def decomposer(method, **more):

@@ -43,7 +43,7 @@ class TestRowSums:
             for start, stop in zip([0, *cuts], [*cuts, 101], strict=True):
                 pieces.update(rows[start:stop])
                 saved = RowSum(question, block, order)
-                saved.restore(pieces.to_arrays())
+                saved.restore(pieces.saved)
                 pieces = saved
             assert np.array_equal(pieces.total(), whole.total())
             assert pieces.n_rows == 101
