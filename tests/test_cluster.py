@@ -347,7 +347,7 @@ def test_what_is_wrong_with_word_counts_arrives(client, corpus):
     rows = odeco.online.dask.from_delayed(corpus_blocks(corpus, np.negative))
     with pytest.raises(ValueError, match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks"):
         model.fit(rows)
-    with pytest.raises(ValueError, match="A private model is fitted on one machine"):
+    with pytest.raises(ValueError, match="A private model.* is fitted on one machine"):
         TensorLDA(3, epsilon=1.0, delta=1e-6, random_state=0).fit(rows)
     assert not hasattr(model, "n_features_in_")
 
