@@ -134,6 +134,7 @@ def test_a_stream_goes_on_only_with_the_rows_it_began_with(once, tmp_path):
     np.testing.assert_array_equal(result.vectors, expected.vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_an_array_goes_on_only_with_the_rows_it_began_with(kind, tmp_path):
     path, settings = tmp_path / "run.ckpt", {"rng": 0, "method": "core"}

@@ -88,6 +88,7 @@ def inputs(folder):
     yield "delayed CSR blocks", odeco.online.dask.from_delayed(delayed), "csr"
 
 
+@pytest.mark.slow
 def test_every_input_gives_the_bits_of_one_machine(client, folder, plain):
     for name, data, kind in inputs(folder):
         found = odeco.decompose_stream(data, K, method="core", rng=0, client=client)
@@ -97,6 +98,7 @@ def test_every_input_gives_the_bits_of_one_machine(client, folder, plain):
             pytest.fail(f"{name}: {error}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -295,6 +297,7 @@ def assert_same_topics(one, other):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
+@pytest.mark.slow
 def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tmp_path):
     rows = odeco.online.dask.from_delayed(corpus_blocks(corpus))
     told = []
@@ -347,7 +350,7 @@ def test_what_is_wrong_with_word_counts_arrives(client, corpus):
     rows = odeco.online.dask.from_delayed(corpus_blocks(corpus, np.negative))
     with pytest.raises(ValueError, match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks"):
         model.fit(rows)
-    with pytest.raises(ValueError, match="A private model.* is fitted on one machine"):
+    with pytest.raises(ValueError, match=r"A private model.* is fitted on one machine"):
         TensorLDA(3, epsilon=1.0, delta=1e-6, random_state=0).fit(rows)
     assert not hasattr(model, "n_features_in_")
 
@@ -357,6 +360,7 @@ def command(*arguments):
     return subprocess.run(said, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path):
     address = client.scheduler.address

@@ -113,6 +113,7 @@ def test_a_scheduler_that_is_lost_ends_the_run_with_its_checkpoint(path, tmp_pat
     np.testing.assert_array_equal(found.vectors, plain.vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["nonsense://x", "tcp://127.0.0.1:9", "nothing"])
 def test_a_scheduler_that_cannot_be_reached_is_named_soon(address, path, capsys):
     begun = time.monotonic()

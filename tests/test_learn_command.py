@@ -52,6 +52,7 @@ def clusters(tmp_path):
     return path, truth
 
 
+@pytest.mark.slow
 def test_clusters_of_a_table_with_model_labels_and_page(clusters, tmp_path, capsys):
     path, truth = clusters
     out, labels, page = tmp_path / "model.npz", tmp_path / "labels.csv", tmp_path / "page.html"

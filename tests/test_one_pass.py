@@ -102,6 +102,7 @@ def test_all_ways_of_reading_once_are_one_run(settings, csr, tmp_path):
             np.testing.assert_array_equal(getattr(found, field), getattr(ways["pushes"], field), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "CSR", "quantized"])
 def test_the_number_of_threads_changes_no_bit(kind):
     rows, _ = sources(12_000, d=60, k=3, whitened=kind == "quantized")
@@ -236,6 +237,7 @@ def test_noise_is_not_taken_for_components_however_well_it_fits_the_rows_that_fo
     assert not odeco.decompose_stream(rows, 3, **settings).clear.any()
 
 
+@pytest.mark.slow
 def test_components_are_clear_beside_one_that_fits_noise():
     rows, vectors = sources(20_000, d=40, k=2)
     for data in (iter([rows]), rows):

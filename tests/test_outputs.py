@@ -300,6 +300,7 @@ def test_a_cell_of_csv_is_no_formula(text):
     assert csv_cell("plain") == "plain"
 
 
+@pytest.mark.slow
 def test_json_documents_follow_the_schema_and_tables_pipe_well(tmp_path):
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((Path(__file__).parent.parent / "docs" / "odeco.schema.json").read_text())

@@ -252,6 +252,7 @@ def luminance(colour):
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt-get install chromium)")
 def test_a_real_browser_shows_every_page_light_and_dark_without_a_complaint(pages, tmp_path):
     with Browser() as browser:

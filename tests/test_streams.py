@@ -91,6 +91,7 @@ def test_forgetting_follows_a_distribution_that_drifts():
     assert odeco.match(keeping, truth).angles.max() > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["array", "file", "stream"])
 def test_core_finds_what_was_planted_with_honest_standard_errors(source, tmp_path):
     """The root mean square of angle over standard error is one; within a half, over 15 components of 29 directions."""
@@ -124,6 +125,7 @@ def test_the_whole_moment_of_too_many_columns_is_refused():
         odeco.decompose_stream(np.ones((2, 401)), 1, method="entries")
 
 
+@pytest.mark.slow
 def test_higher_moments_work_too():
     generator = np.random.default_rng(0)
     basis = np.linalg.qr(generator.standard_normal((12, 2)))[0]

@@ -26,6 +26,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_learns_the_same_from_every_source(name, source, tmp_path):

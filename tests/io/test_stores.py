@@ -32,6 +32,7 @@ def test_an_object_or_a_bucket_that_is_not_there_is_a_missing_file(store, tmp_pa
             as_source(missing)
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_does_not_answer_and_missing_credentials_say_what_to_check(store, tmp_path, monkeypatch):
     with pytest.raises(SourceError, match=r"s3://b/x\.npy must be reachable, with credentials that may read it"):
         as_source("s3://b/x.npy?endpoint_override=127.0.0.1%3A9&scheme=http&region=us-east-1")

@@ -26,6 +26,7 @@ def blobs(offset: float) -> np.ndarray:
 # ---- units -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_mixture_warns_of_a_column_that_decides_by_its_unit_and_names_it():
     wine = load_wine(as_frame=True).data
     with pytest.warns(odeco.DominantColumnWarning, match="'proline', outweighs .* standardize=True") as caught:
@@ -59,6 +60,7 @@ def test_a_private_mixture_does_not_look_at_its_rows_for_the_warning():
         TensorMixture(3, random_state=0, **private).fit(wine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 def test_states_do_not_depend_on_the_unit_of_a_column(covariance_type):
     states = np.repeat(np.arange(30) % 3, 20)

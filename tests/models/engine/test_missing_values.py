@@ -170,6 +170,7 @@ def test_rows_without_any_value_have_the_probabilities_of_components(kind):
     assert np.bincount(model.predict(rows)).tolist() == pytest.approx([100] * 3, abs=15)
 
 
+@pytest.mark.slow
 def test_number_and_kind_are_selected_in_spite_of_gaps():
     rows = with_gaps(planted_rows(900, 1)[0], 0.2)
     model = TensorMixture("auto", random_state=0).fit(rows)
@@ -189,6 +190,7 @@ def test_scores_of_standardised_columns_are_in_the_units_of_rows(kind):
     assert auto.score(rows * scale) >= other.score(rows * scale) - 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_a_stream_does_not_depend_on_batches_and_goes_on_after_a_file(kind, monkeypatch, tmp_path):
     monkeypatch.setattr(MixtureSpec, "first_block", 300)

@@ -33,6 +33,7 @@ def models():
     yield Communities(3, random_state=0).fit((upper | upper.T).astype(float)), None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt-get install chromium)")
 def test_the_page_of_every_model_is_shown_without_a_complaint(tmp_path):
     with Browser() as browser:

@@ -250,6 +250,7 @@ def test_a_stream_of_sources_keeps_the_directions_of_standardised_columns(tmp_pa
 # ---- states ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 def test_states_of_rescaled_columns_have_equal_paths_and_rescaled_parameters(covariance_type):
     rng = np.random.default_rng(0)

@@ -67,6 +67,7 @@ def test_more_components_than_a_third_moment_tells_apart_are_found_by_other_star
     np.testing.assert_allclose(np.sort(model.means_[:, 0]), 12.0 * np.arange(7), atol=0.25)
 
 
+@pytest.mark.slow
 def test_rows_far_from_zero_and_in_other_units_get_the_same_components():
     rows, _ = drawn(planted(4, 5, 6.0), 2000)
     labels = TensorMixture(4, random_state=0).fit_predict(rows)
@@ -105,6 +106,7 @@ def test_samples_have_the_moments_of_the_mixture(kind):
     assert np.all(np.abs(np.bincount(labels) / n - model.weights_) < 5 * 0.5 / np.sqrt(n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "d", "separation"), [(1, 4, 1.0), (4, 5, 9.0)])
 def test_the_number_of_components_is_found(k, d, separation):
     rows, _ = drawn(planted(k, d, separation, seed=3), 1500)
@@ -198,6 +200,7 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was():
         _ = model.privacy_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["spherical", "diag", "full"])
 def test_the_kind_of_covariances_is_found(kind):
     # Two components of 300 rows, at least 8 deviations apart. Axes of 1 and 4, or a correlation of 0.9, are worth
@@ -229,6 +232,7 @@ def test_two_spheres_with_one_centre_are_found(kind):
     np.testing.assert_allclose(volumes, [1, 25], rtol=0.4)  # a variance of 900 numbers deviates by 5 %, overlap adds
 
 
+@pytest.mark.slow
 def test_components_that_cover_one_shape_are_reported_as_one_group():
     # Gaussians that EM lays over an even segment share 13 % to 28 % of the rows of their neighbours; 10 % joins them.
     rng = np.random.default_rng(0)
@@ -240,6 +244,7 @@ def test_components_that_cover_one_shape_are_reported_as_one_group():
     assert "group" not in TensorMixture("auto", random_state=0).fit(apart).summary()
 
 
+@pytest.mark.slow
 def test_a_selected_mixture_does_not_depend_on_threads():
     rows, _ = drawn(planted(3, 4, 5.0, seed=4), 400)
     one, all_cores = (TensorMixture("auto", random_state=0, n_jobs=jobs).fit(rows) for jobs in (1, -1))
@@ -258,6 +263,7 @@ def test_a_component_on_equal_rows_does_not_win_among_starts():
     assert sorted(model.weights_.round(2)) == [0.5, 0.5]
 
 
+@pytest.mark.slow
 def test_noise_with_one_wide_column_is_one_component_by_default():
     # Spheres cut the wide column into pieces, each of which held-out rows confirm.
     rows = np.random.default_rng(1).standard_normal((300, 3)) * [1.0, 1.0, 10.0]

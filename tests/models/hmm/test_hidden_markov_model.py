@@ -247,6 +247,7 @@ def test_a_model_of_symbols_has_summary_and_picture():
     assert "probability of x0" in [axes.get_ylabel() for axes in model.plot().axes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["symbols", "diag", "full"])
 def test_there_is_no_verdict_on_states_where_rows_are_independent(kind, seed):

@@ -81,6 +81,7 @@ def test_probabilities_and_weights_are_those_of_the_classes():
     assert np.allclose(model.predict_proba(X).sum(axis=1), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_number_of_classes_is_found(k):
     truth, questions = draw_classes([3] * 12, k, seed=k)

@@ -125,6 +125,7 @@ def test_circles_do_not_overlap_and_lie_on_the_map(summary):
     assert np.all(np.isfinite(single.places))
 
 
+@pytest.mark.slow
 def test_a_private_page_shows_no_document_and_only_words_that_are_clear(pages, private):
     data = data_in(pages / "private.html")
     clear = private.trust.clear_words(private.topic_word)
@@ -362,6 +363,7 @@ def test_it_can_be_read_and_used_at_every_width(browser, pages, scheme, width, t
         browser.screenshot(tmp_path / f"{name}.png")
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_page_opens_at_the_topic_that_its_address_names(browser, pages):
     browser.open(pages / "page.html", fragment="topic-3")

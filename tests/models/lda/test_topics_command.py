@@ -301,6 +301,7 @@ def test_a_pipe_of_texts_and_a_file_of_counts_give_the_same_topics(folder):
     assert all(any(words <= block for block in BLOCKS) for words in found)
 
 
+@pytest.mark.slow
 def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
     done = succeed(
         *("corpus.txt", "-k", "3", "--epsilon", "4", "--delta", "1e-6", "--vocabulary", "words.txt"),

@@ -109,6 +109,7 @@ def test_nodes_of_one_community_may_have_very_different_numbers_of_links():
     assert np.all(in_order(model.memberships_, np.eye(3)[group]).argmax(axis=1) == group)
 
 
+@pytest.mark.slow
 def test_parts_of_communities_are_not_counted_as_communities():
     # Two camps of 200 nodes, in each of which two halves are linked twice as often within as between. A node has 62
     # links, and noise ends at 2√62 = 16. The expected links have the eigenvalues 62, 58 for the camps and 20 for the
@@ -160,6 +161,7 @@ def test_moves_of_nodes_find_the_planted_partition():
     np.testing.assert_array_equal(labels, group)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_block_matrix_implies_the_links_and_no_more_than_one_for_a_pair(seed):
     # Forty blocks of very different sizes: moments alone give rates that no graph can have.

@@ -135,7 +135,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
 
     Examples
     --------
-    >>>     >>> from odeco.models import TensorMixture
+    >>> import numpy as np
+    >>> from odeco.models import TensorMixture
     >>> rng = np.random.default_rng(0)
     >>> rows = np.repeat([[5.0, 5.0], [15.0, 5.0], [5.0, 15.0]], [300, 200, 100], axis=0)
     >>> rows += rng.standard_normal(rows.shape)
