@@ -194,9 +194,13 @@ def versions() -> tuple[tuple[str, str], ...]:
 def blas_kernels() -> str:
     """Return the kernels that the linear algebra library has chosen for this processor, and a checksum of their bits.
 
-    With other kernels, the sums of a product have another order, and so other last bits.
+    With other kernels, the sums of a product have another order, and so other last bits. Which libraries are loaded
+    depends on what else a worker has done. So SciPy's is loaded first, and those of other packages do not count.
     """
-    libraries = [each for each in threadpool_info() if each["user_api"] == "blas"]
+    import_module("scipy.linalg")
+    loaded = [each for each in threadpool_info() if each["user_api"] == "blas"]
+    own = [each for each in loaded if "numpy" in each["filepath"] or "scipy" in each["filepath"]]
+    libraries = own or loaded[:1]
     chosen = sorted({f"{each['internal_api']} {each.get('architecture', '')}".strip() for each in libraries})
     rng = np.random.default_rng(0)
     left, right = rng.standard_normal((61, 531)), rng.standard_normal((531, 53))
