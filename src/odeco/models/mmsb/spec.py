@@ -149,7 +149,9 @@ class CommunitySpec(Spec):
         """Learn from pairs of nodes that were flipped at random."""
         k = int(self.settings.n_components)
         params = CommunityParams(**find_private_communities(holder, releaser, k, seed=seed))  # type: ignore[arg-type]
-        init = f"flipped pairs of nodes; {len(params.prior)} of {k} communities stand clear of noise"
+        init = (
+            f"flipped pairs of nodes; {len(params.prior)} of {k} directions stand clear of noise, single nodes may not"
+        )
         return Fit(params, context, Info(holder.n_records, converged=len(params.prior) == k, init=init))
 
     def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
