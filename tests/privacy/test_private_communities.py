@@ -147,7 +147,7 @@ def test_communities_are_found_as_planned_and_not_where_there_are_none():
     graph, labels = planted()
     model = Communities(3, epsilon=2.0, random_state=0).fit(sparse.csr_array(graph))
     assert adjusted_rand_score(labels, model.labels_) > 0.8
-    assert "3 of 3 communities stand clear of noise" in model.summary()
+    assert "3 of 3 directions stand clear of noise" in model.summary()
     assert model.sample().shape == (300, 300)
     rng = np.random.default_rng(3)
     for epsilon in (0.1, 1.0, 8.0):
@@ -155,7 +155,7 @@ def test_communities_are_found_as_planned_and_not_where_there_are_none():
         alone = Communities(3, epsilon=epsilon, random_state=0).fit(links)
         assert alone.n_components_ == 1
         assert not alone.converged_
-        assert "1 of 3 communities stand clear of noise" in alone.summary()
+        assert "1 of 3 directions stand clear of noise" in alone.summary()
     plans = [plan_communities(3, n_nodes=300, epsilon=each) for each in (0.2, 4.0)]
     assert plans[0].agreement < plans[1].agreement
 
