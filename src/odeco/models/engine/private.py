@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from odeco._util.arguments import check_norm_bound
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.moments import SecondMoment
 from odeco.privacy.calibration import adversary_accuracy
@@ -70,6 +71,15 @@ def guarantee_of(spec: Spec) -> Guarantee | None:
         )
     spec.check_private()
     return spec.Guarantee(settings.epsilon, settings.delta or 0.0, settings.ledger)
+
+
+def hold_simulated(rows: FloatArray, norm_bound: float | Literal["auto"] | None) -> BoundedRows | UnboundedRows:
+    """Return the holder of simulated rows, with a bound that one in a hundred exceeds, or with one to be chosen."""
+    if norm_bound == "auto":
+        return UnboundedRows(rows)
+    if norm_bound is not None:
+        check_norm_bound(norm_bound)
+    return BoundedRows(rows, float(np.quantile(np.linalg.norm(rows, axis=1), 0.99)))
 
 
 def within_bound(

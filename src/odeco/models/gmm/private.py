@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from odeco._util.arguments import check_count, check_norm_bound, check_number
+from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.moments import SecondMoment
@@ -26,6 +26,7 @@ from odeco.models.engine.private import (
     PrivatePlan,
     Releaser,
     assignment_verdict,
+    hold_simulated,
     matched_share,
     moment_of_seconds,
     plan_fit,
@@ -200,16 +201,13 @@ def plan_mixture(
     d = check_count("n_features", n_features)
     k, n = check_count("n_components", n_components, 1, d + 1), check_count("n_rows", n_rows, 2)
     separation, guarantee = check_number("separation", separation, 0, math.inf), Guarantee(epsilon, delta)
-    if norm_bound not in (None, "auto"):
-        check_norm_bound(norm_bound)
     size = min(n, _MAX_SIMULATED)
 
     def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
         means = separation / math.sqrt(2 * d) * rng.standard_normal((k, d))
         truth = Gaussians(np.full(k, 1 / k), means, np.ones(k))
         rows, _ = truth.draw(size, rng)
-        known = float(np.quantile(np.linalg.norm(rows, axis=1), 0.99))
-        held = UnboundedRows(rows) if norm_bound == "auto" else BoundedRows(rows, known)
+        held = hold_simulated(rows, norm_bound)
         seed_of_starts, seed_of_noise = rng.integers(2**31, size=2).tolist()
         releaser = simulated(np.random.default_rng(seed_of_noise))
         found, _ = find_private_mixture(held, releaser, k, reg_covar=1e-6, seed=seed_of_starts)

@@ -27,11 +27,19 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import chi2
 
-from odeco._util.arguments import check_count, check_norm_bound, check_number
+from odeco._util.arguments import check_count, check_number
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, FloatArray
 from odeco.cp.small import orthogonal_iteration
-from odeco.models.engine.private import MakeReleaser, PrivatePlan, Releaser, moment_of_seconds, plan_fit, within_bound
+from odeco.models.engine.private import (
+    MakeReleaser,
+    PrivatePlan,
+    Releaser,
+    hold_simulated,
+    moment_of_seconds,
+    plan_fit,
+    within_bound,
+)
 from odeco.models.ica.likelihood import draw_sources
 from odeco.models.ica.overcomplete import histograms_of
 from odeco.models.ica.unmixing import Unmixing, with_positive_mixing
@@ -310,8 +318,6 @@ def plan_sources(
     d, n = check_count("n_features", n_features), check_count("n_rows", n_rows, 2)
     k = check_count("n_components", n_components or d, 1, min(d, MAX_SOURCES))
     kurtosis, guarantee = check_number("kurtosis", kurtosis, -1.9, 60.0), Guarantee(epsilon, delta)
-    if norm_bound not in (None, "auto"):
-        check_norm_bound(norm_bound)
     size = min(n, _MAX_SIMULATED)
 
     def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
@@ -320,8 +326,7 @@ def plan_sources(
         rows = sources @ mixing.T
         if k < d:
             rows += 0.1 * math.sqrt(k) * rng.standard_normal((size, d))
-        known = float(np.quantile(np.linalg.norm(rows, axis=1), 0.99))
-        held = UnboundedRows(rows) if norm_bound == "auto" else BoundedRows(rows, known)
+        held = hold_simulated(rows, norm_bound)
         seed_of_starts, seed_of_noise = rng.integers(2**31, size=2).tolist()
         releaser = simulated(np.random.default_rng(seed_of_noise))
         found, _ = find_private_sources(held, releaser, k, seed=seed_of_starts)
