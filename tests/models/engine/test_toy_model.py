@@ -40,6 +40,7 @@ NOT_WITH_WEIGHTS = {
 }
 
 
+@pytest.mark.slow
 @parametrize_with_checks([PoissonMixture()], expected_failed_checks=lambda _: NOT_WITH_WEIGHTS)
 def test_scikit_learn_conventions_hold(estimator, check):
     if "nonnegative" in str(check):

@@ -24,6 +24,7 @@ NOT_WITH_WEIGHTS = {
 }
 
 
+@pytest.mark.slow
 @parametrize_with_checks([TensorMixture()], expected_failed_checks=lambda _: NOT_WITH_WEIGHTS)
 def test_scikit_learn_conventions_hold(estimator, check):
     with warnings.catch_warnings():

@@ -39,6 +39,7 @@ NOT_WITH_WEIGHTS = {
 }
 
 
+@pytest.mark.slow
 @parametrize_with_checks([TensorHMM(random_state=0)], expected_failed_checks=lambda _: NOT_WITH_WEIGHTS)
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)

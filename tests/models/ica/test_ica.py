@@ -60,6 +60,7 @@ NOT_WITH_WEIGHTS = {
 }
 
 
+@pytest.mark.slow
 @parametrize_with_checks([TensorICA(), TensorICA("auto")], expected_failed_checks=lambda _: NOT_WITH_WEIGHTS)
 def test_scikit_learn_accepts_sources(estimator, check):
     check(estimator)

@@ -27,6 +27,7 @@ NOT_WITH_WEIGHTS = {
 }
 
 
+@pytest.mark.slow
 @parametrize_with_checks([LatentClasses()], expected_failed_checks=lambda _: NOT_WITH_WEIGHTS)
 def test_it_is_an_estimator(estimator, check):
     with warnings.catch_warnings():

@@ -42,6 +42,7 @@ NO_COUNTS = {
 }
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [TensorLDA(2), SPECTRAL],
     expected_failed_checks=lambda model: (

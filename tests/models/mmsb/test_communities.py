@@ -38,6 +38,7 @@ def distance(found, truth):
     return np.abs(in_order(found, truth) - truth).sum(axis=1).mean() / 2
 
 
+@pytest.mark.slow
 @parametrize_with_checks([Communities(random_state=0)])
 def test_scikit_learn_accepts_communities(estimator, check):
     check(estimator)

@@ -14,7 +14,7 @@ from operator import add
 from typing import Any, Literal
 
 import numpy as np
-from scipy import linalg
+from scipy.linalg import lapack
 
 from odeco._util.schema import Rule, Sizes, array, require
 from odeco._util.state import State, array_field
@@ -268,9 +268,7 @@ class GaussianStatistics(Statistics):
 
 def inverse_factors(covariances: FloatArray) -> FloatArray:
     """Return the inverses of the Cholesky factors of covariance matrices, transposed."""
-    identity = np.eye(covariances.shape[1])
-    lower = np.linalg.cholesky(covariances)
-    return np.stack([linalg.solve_triangular(each, identity, lower=True).T for each in lower])
+    return np.stack([lapack.dtrtri(each, lower=1)[0].T for each in np.linalg.cholesky(covariances)])
 
 
 def log_peaks(log_weights: Any, covariances: FloatArray, factors: FloatArray | None, d: int) -> FloatArray:
