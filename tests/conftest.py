@@ -17,7 +17,7 @@ settings.register_profile("odeco", deadline=None, derandomize=True, max_examples
 settings.load_profile("odeco")
 
 #: One slow test of this number runs without `--everything`; tomorrow it is another one.
-_ONE_IN = 6
+_ONE_IN = 8
 
 
 def pytest_addoption(parser):

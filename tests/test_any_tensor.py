@@ -60,6 +60,7 @@ def test_the_first_tensor_of_a_new_user():
         assert result.verdict.endswith({"nothing": "nothing is left", "noise": "what is left looks like noise"}[left])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0, 0.01, 0.05])
 @pytest.mark.parametrize("cosine", [0, 0.3, 0.6])
 @pytest.mark.parametrize(("dimension", "k", "order"), [(20, 3, 3), (16, 16, 3), (30, 8, 3), (10, 4, 4), (7, 3, 5)])

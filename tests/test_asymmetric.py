@@ -66,6 +66,7 @@ def test_the_fit_is_as_good_as_least_squares_from_the_truth(shape, k, cosine, no
     assert result.structure.kind == ("independent" if cosine else "orthogonal")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "k"), SHAPES)
 @pytest.mark.parametrize("cosine", [0, 0.5, 0.9])
 @pytest.mark.parametrize("noise", [0, 0.01, 0.05])
@@ -196,6 +197,7 @@ def partly_symmetric(shape, axes, k, cosine, noise, seed):
 PARTLY = [((9, 9, 7), (0, 1), 4), ((7, 8, 8), (1, 2), 4), ((5, 5, 6, 5), (0, 1, 3), 3), ((6, 4, 6, 5), (0, 2), 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "axes", "k"), PARTLY)
 @pytest.mark.parametrize(("cosine", "noise"), [(0, 0), (0, 0.05), (0.5, 0), (0.5, 0.05), (0.9, 0), (0.9, 0.01)])
 def test_partly_symmetric_terms_are_found_with_their_number(shape, axes, k, cosine, noise):
@@ -370,6 +372,7 @@ def test_a_fit_that_diverges_says_that_components_cancel():
     assert result.weights.min() > 2 * np.linalg.norm(entries)
 
 
+@pytest.mark.slow
 def test_a_measured_tensor_is_fitted_as_well_as_by_the_best_of_ten_runs_of_parafac():
     datasets = pytest.importorskip("tensorly.datasets")
     entries = np.asarray(datasets.load_covid19_serology().tensor, dtype=np.float64)

@@ -45,6 +45,7 @@ def array_of(make, *arguments):
     return da.concatenate(lazy)
 
 
+@pytest.mark.slow
 def test_a_block_of_a_dask_array_whose_worker_died_is_computed_again(strict_client, path, tmp_path):
     sign = str(tmp_path / "dead")
     rows = array_of(deadly_block, lambda _: str(path), lambda cut: cut[0], lambda cut: cut[1], lambda _: sign)
@@ -74,6 +75,7 @@ def test_a_task_without_memory_says_so_and_names_the_checkpoint(client):
         odeco.online.dask.from_delayed([dask.delayed(full_block)(1000, 1)])
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_lost_ends_the_run_with_its_checkpoint(path, tmp_path):
     checkpoint = tmp_path / "run.ckpt"
     address = tmp_path / "scheduler.json"

@@ -67,6 +67,7 @@ def numbers_after(word, text):
     return {int(number) for number in re.findall(rf"\b{word} (\d+)\b", text)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "file", "word"),
     [("communities", "edges.csv", "community"), ("mixture", "rows.csv", "cluster"), ("ica", "rows.csv", "source")],

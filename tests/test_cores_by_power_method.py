@@ -65,6 +65,7 @@ def test_noise_that_the_components_bear_loses_none(sigma):
     assert np.all(odeco.match(found, truth).cosines > 0.9)
 
 
+@pytest.mark.slow
 def test_twenty_components_in_noise_of_a_tenth():
     """Noise, of standard deviation s before it is symmetrised, turns a vector of weight λ by s √(d/3)/λ.
 

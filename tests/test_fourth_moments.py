@@ -177,6 +177,7 @@ def test_raw_moments_of_rows_that_are_each_one_of_several_vectors():
         assert np.all(np.abs(found.weights - 1 / 8) < 5 * np.sqrt(1 / 8 / 20_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "k"), [(6, 3), (6, 8), (8, 12)])
 def test_the_number_is_selected_and_its_confidence_stated(d, k):
     for seed in range(3):

@@ -22,6 +22,7 @@ from odeco.models.lda.moments import correction_factors
 N_CASES = 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fuzz.KINDS)
 def test_damaged_files_are_refused_by_name_or_read_as_other_good_files(kind, tmp_path):
     fuzzer = fuzz.Fuzzer(kind, tmp_path)

@@ -481,6 +481,7 @@ def test_every_registered_model_has_a_command_a_reader_and_a_meaning():
         assert ("epsilon" in options) == bool(model.plan)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("always")
 def test_an_index_among_the_columns_is_named_and_warned_of(clusters, capsys):
     for option in ((), ("--standardize", "no")):

@@ -146,6 +146,7 @@ def test_a_block_that_is_full_before_components_are_clear_is_not_taken_for_certa
         assert not small.clear.all() or small.angle_errors.max() > 0.5
 
 
+@pytest.mark.slow
 def test_whitened_rows_beyond_the_memory_for_plain_rows_are_kept_quantized_until_components_are_clear(tmp_path):
     # 1 MiB holds 2,184 plain rows and 8,738 quantized ones; the third moment shows its components from about 8 d^1.5,
     # 3,700 rows, on.
@@ -219,6 +220,7 @@ def test_a_sample_of_a_pass_depends_on_the_rows_only(dtype):
     assert len(chosen[4000]) == 3000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [4, 256])
 def test_the_unit_of_whitened_rows_does_not_matter(memory):
     rows, _ = sources(6000, d=40, k=3, whitened=True)
@@ -229,6 +231,7 @@ def test_the_unit_of_whitened_rows_does_not_matter(memory):
             assert np.array_equal(scaled.vectors, expected.vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "n"), [(60, 10_000), (60, 60_000), (200, 10_000)])
 def test_noise_is_not_taken_for_components_however_well_it_fits_the_rows_that_found_it(d, n):
     rows = np.random.default_rng(0).standard_normal((n, d))
@@ -298,6 +301,7 @@ def drifting(n, vectors, seed):
     return draws @ vectors.T + 0.3 * rng.standard_normal((n, vectors.shape[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [10, 12, 21, 22])
 def test_fewer_correlated_components_than_are_asked_for_are_found(seed):
     # with a third one, two would share what belongs to one
@@ -310,6 +314,7 @@ def test_fewer_correlated_components_than_are_asked_for_are_found(seed):
         assert worst_angle(early.vectors, basis[:, :present]) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("csr", [False, True])
 def test_a_component_that_appears_is_found_and_one_that_vanishes_is_dropped(csr):
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((12, 4)))[0]

@@ -140,6 +140,7 @@ def test_other_oracles_copy_the_array(make):
     assert AsymmetricTensor(make(entries)).parts == (6, 6, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [3, 4])
 def test_a_moment_of_rows_is_summed_on_their_device(make, order, monkeypatch):
     make, eps = make

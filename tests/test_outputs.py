@@ -221,6 +221,7 @@ def test_a_full_disk_loses_no_result_of_any_command(name, work, full_disk, capsy
         assert LedgerFile("data.ledger").mu > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WRITING if len(WRITING[name][1]) > 1])
 def test_what_is_worth_most_is_written_first_and_the_rest_all_the_same(name, work, full_disk, capsys):
     arguments, files, _ = WRITING[name]

@@ -72,6 +72,7 @@ def test_asymmetric_whitened_automatic_and_implicit_tensors_do_too(exponent):
     assert implicit.explained == expected.explained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "exponent"),
     [*((np.float64, exponent) for exponent in SCALES), *((np.float32, e) for e in (-100, -66, -53, -20, 20, 60, 110))],

@@ -37,6 +37,7 @@ def test_the_halves_share_no_row_have_all_rows_and_do_not_depend_on_blocks(batch
     assert halves[0][:50] != list(rows[::2, 0][:50])  # random, not alternating
 
 
+@pytest.mark.slow
 def test_planted_components_are_in_both_halves_and_noise_is_not():
     result = odeco.split_half(planted_rows(20_000), "auto", rng=0)
     assert result.verdict.startswith("3 of 3 components found in both halves")

@@ -75,6 +75,7 @@ def test_rows_that_follow_refine_what_was_found():
     assert 0.5 < errors[1] / errors[0] * 8 < 1.5
 
 
+@pytest.mark.slow
 def test_forgetting_follows_a_distribution_that_drifts():
     early, _ = planted_rows(30_000, d=10, seed=1, basis_seed=1)
     late, new = planted_rows(30_000, d=10, seed=2, basis_seed=1)

@@ -21,6 +21,7 @@ def mixed_rows(n, d=20, k=4, *, cosine, noise=0.2, seed=0):
     return sources @ truth.vectors.T + noise * generator.standard_normal((n, d)), truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cosine", COSINES)
 @pytest.mark.parametrize("source", ["passes", "stream", "entries", "pushed"])
 def test_components_of_any_cosine_are_found_with_honest_standard_errors(source, cosine):

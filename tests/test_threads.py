@@ -110,6 +110,7 @@ def assert_free(before):
     assert blas_threads() == before
 
 
+@pytest.mark.slow
 def test_a_trace_function_that_raises_at_any_line_leaves_nothing_limited_or_locked():
     with threadpool_limits(limits=2):
         before, lines = blas_threads(), 0

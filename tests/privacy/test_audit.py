@@ -30,6 +30,7 @@ def test_correct_code_is_certified_and_five_percent_too_little_noise_is_flagged(
     assert audit(*PAIRS[pair](), mu=2.0, n_runs=100_000, noise_share=0.95, noise=SeededNoiseForTests(0)).violated
 
 
+@pytest.mark.slow
 def test_five_percent_are_flagged_in_nineteen_of_twenty_runs_and_correct_code_in_at_most_one():
     pair = PAIRS["literal"]()
     short = [audit(*pair, mu=2.0, n_runs=50_000, noise_share=0.95, noise=SeededNoiseForTests(i)) for i in range(20)]

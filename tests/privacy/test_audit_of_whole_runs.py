@@ -189,6 +189,7 @@ def test_a_whole_run_gives_away_nearly_what_it_claims(name):
     assert 0.75 * MU < certified_mu(*RUNS[name], 1_000) <= MU
 
 
+@pytest.mark.slow
 def test_noise_of_a_quarter_of_the_size_is_noticed():
     # μ is then 9, and no error is expected in 60 runs: the upper bound on its rate is 0.12, and μ is at least 2.3.
     assert certified_mu(*RUNS["joint"], 60, noise_share=0.25) > MU

@@ -104,6 +104,7 @@ for number in range(60):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_charge_at_once_never_pass_the_limit_and_lose_no_charge(tmp_path):
     path = tmp_path / "data.ledger"
     ledger = LedgerFile.create(path, epsilon=1.0, delta=1e-6)

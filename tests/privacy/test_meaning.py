@@ -42,6 +42,7 @@ def test_no_threshold_on_the_release_guesses_better():
     assert adversary_accuracy(mu) == pytest.approx(0.547, abs=5e-4)  # what the documentation says of ε = 1
 
 
+@pytest.mark.slow
 def test_the_best_attack_on_a_real_release_is_right_as_often_as_stated():
     """The worst neighbours: a record of full norm, and its opposite, asked along its direction."""
     epsilon, n_runs = 8.0, 20_000

@@ -552,6 +552,7 @@ def test_runs_that_share_a_ledger_share_its_limit():
 # ---- what noise alone shows ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_more", [0, 1, 5])
 @pytest.mark.parametrize("method", ["power", "core", "entries"])
 def test_rows_of_zeros_show_nothing_that_is_clear(method, n_more):

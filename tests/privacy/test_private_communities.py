@@ -142,6 +142,7 @@ def test_a_shared_ledger_is_charged_the_gaussian_noise(tmp_path):
                 Communities(3, epsilon=1.0, ledger=tmp_path / f"{epsilon}").fit(graph)
 
 
+@pytest.mark.slow
 def test_communities_are_found_as_planned_and_not_where_there_are_none():
     assert plan_communities(3, n_nodes=300, epsilon=2.0, degree=50.0, ratio=10.0).found
     graph, labels = planted()

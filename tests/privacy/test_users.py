@@ -88,6 +88,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_no_user_moves_a_sum_by_more_than_declared(case, relation):

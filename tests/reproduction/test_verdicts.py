@@ -219,6 +219,7 @@ def stream_records(*, in_rows=-0.5, in_dimension=0.5, needed=2.0, found=1.0, in_
     return records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("exponents", "claim", "verdict"),
     [

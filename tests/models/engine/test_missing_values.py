@@ -155,6 +155,7 @@ def test_what_is_missing_may_depend_on_what_is_observed():
     assert abs(np.nanmean(rows[:, 1])) > 5 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, "auto"])
 def test_rows_without_any_value_have_the_probabilities_of_components(kind):
     rows = with_gaps(planted_rows(300, 0)[0], 0.2)
@@ -177,6 +178,7 @@ def test_number_and_kind_are_selected_in_spite_of_gaps():
     assert (model.n_components_, model.covariance_type_) == (3, "full")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["spherical", "full"])
 def test_scores_of_standardised_columns_are_in_the_units_of_rows(kind):
     rows, scale = with_gaps(planted_rows(300, 0)[0], 0.2), np.array([1.0, 1e3, 1e-2, 1.0])
@@ -230,6 +232,7 @@ def test_models_without_an_e_step_for_gaps_name_the_column():
         TensorICA(2).fit(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_a_figure_and_a_page_have_rows_with_gaps(share, tmp_path):
     rows = with_gaps(planted_rows(90, 0)[0], share)

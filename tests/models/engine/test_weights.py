@@ -146,6 +146,7 @@ def test_every_model_of_the_registry_is_tested():
     }
 
 
+@pytest.mark.slow
 @by_case
 def test_a_weight_is_a_number_of_equal_rows(name):
     model, rows, weights, repeated, side, own = case(name)
@@ -276,6 +277,7 @@ def pushed(name, cuts, weights_of_rows):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_blocks")
 @by_case
 def test_batches_of_weighted_rows_do_not_change_a_bit(name, tmp_path):
@@ -290,6 +292,7 @@ def test_batches_of_weighted_rows_do_not_change_a_bit(name, tmp_path):
         np.testing.assert_array_equal(value, fitted_numbers(whole)[key])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_blocks")
 @by_case
 def test_a_stream_of_rows_with_weights_ends_near_that_of_repeated_rows(name):

@@ -117,6 +117,7 @@ def test_the_number_of_components_is_found(k, d, separation):
     assert "was selected by cross-validation" in model.summary()
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_the_number_of_threads():
     rows, _ = drawn(planted(4, 5, 4.0), 20_000)
     one = TensorMixture(4, random_state=0, n_jobs=1, n_starts=1).fit(rows)
@@ -215,6 +216,7 @@ def test_the_kind_of_covariances_is_found(kind):
     assert given.covariance_type_ == kind
 
 
+@pytest.mark.slow
 def test_files_and_streams_keep_the_kind_that_was_selected(tmp_path):
     rows, _ = drawn(planted(2, 3, 8.0, seed=1), 300)
     model = TensorMixture(2, covariance_type="auto", random_state=0).partial_fit(rows)
@@ -273,6 +275,7 @@ def test_noise_with_one_wide_column_is_one_component_by_default():
     assert model.covariance_type_ in ("diag", "full")
 
 
+@pytest.mark.slow
 def test_parts_of_fewer_groups_are_not_called_well_apart():
     # Of these 200 rows the selection takes one sphere too many; 97 % of rows can be assigned all the same.
     model = TensorMixture("auto", covariance_type="spherical", random_state=0).fit(corners(200)[0])

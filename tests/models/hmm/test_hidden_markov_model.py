@@ -64,6 +64,7 @@ def test_a_model_of_symbols_is_found():
     assert np.mean(np.argsort(order)[model.predict(rows)] == states) > truly - 3 * 0.5 / 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 def test_a_model_of_vectors_is_found_even_where_only_spreads_differ(covariance_type):
     truth = vectors_hmm(full=covariance_type == "full")
@@ -278,6 +279,7 @@ def test_vectors_in_another_unit_have_the_same_states(factor):
     np.testing.assert_allclose(scaled.means_, model.means_ * factor, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 @pytest.mark.parametrize("bad", ["large", "one outlier", "small"])
 def test_numbers_whose_squares_overflow_or_underflow_are_refused_in_plain_words(bad, covariance_type):
@@ -294,6 +296,7 @@ def test_numbers_whose_squares_overflow_or_underflow_are_refused_in_plain_words(
             good.predict(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 def test_rows_far_from_all_states_have_a_finite_posterior(covariance_type):
     rows, _ = drawn(VECTORS, 600)

@@ -299,6 +299,7 @@ CHEATING = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_published_maximum_is_reached_by_default(seed):
     words = CHEATING.split()

@@ -298,6 +298,7 @@ def test_a_private_stream_pays_for_each_batch_apart_and_gets_better():
     assert learnt[1] > learnt[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 @pytest.mark.parametrize("public", [False, True])
 def test_a_private_stream_goes_on_from_its_file(tmp_path, public):

@@ -389,6 +389,7 @@ def test_a_run_on_a_terminal_asks_before_it_spends(folder, tmp_path, monkeypatch
     assert not (tmp_path / "l").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_looks_at_the_number_of_documents_and_at_nothing_else(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     # Documents of the same number that say something else: every word of the plan must be the same.

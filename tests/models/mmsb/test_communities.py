@@ -100,6 +100,7 @@ def test_the_block_matrix_of_mixed_nodes_is_found(seed):
     assert abs(found[~diagonal].mean() - rate) < 0.1 * 20 * rate
 
 
+@pytest.mark.slow
 def test_nodes_of_one_community_may_have_very_different_numbers_of_links():
     # Degrees differ by a factor of nine. The node with the fewest expects 300 x 0.2 x 5/3 / 3 = 33 links in its block,
     # and 1.7 in each other: the chance that another gets more is below 1e-8, and 900 nodes have it.
