@@ -188,6 +188,8 @@ class Settings:
         if self.order != 3 or self.automatic or (self.forgetting < 1 and self.guarantee is None):
             what = "the order is not 3" if self.order != 3 else "rows that are kept serve more than one purpose"
             return "core", what
+        if self.in_passes:
+            return "core", "of rows that can be read again, an even sample shows which components are clear"
         if dimension > FEW_COLUMNS:
             return "core", f"with more than {FEW_COLUMNS} columns the whole moment would take longer"
         if moment_bytes(dimension) > self.bytes_allowed:
@@ -201,9 +203,14 @@ class Settings:
         many = isinstance(self.n_components, int) and self.n_components > dimension
         return many or self.moment == "cumulant" or (self.automatic and whole_bytes(dimension) <= self.bytes_allowed)
 
-    def takes_one_pass(self, dimension: int) -> bool:
-        """Return whether one pass gives all that there is to know: the fourth moment is added up."""
+    def adds_fourth_moment(self, dimension: int) -> bool:
+        """Return whether the whole fourth moment is added up: it does not depend on the units of columns."""
         return self.order == 4 and self.chosen_method(dimension)[0] == "entries"
+
+    @property
+    def in_passes(self) -> bool:
+        """Whether rows are read more than once."""
+        return self.n_passes is not None and self.n_passes > 1
 
     @property
     def bytes_allowed(self) -> int:
@@ -231,7 +238,7 @@ class Settings:
         """Return the solver in its initial state."""
         k = None if isinstance(self.n_components, str) else self.n_components
         method, memory, order = self.chosen_method(dimension)[0], self.bytes_allowed, self.order
-        private, in_passes = self.guarantee is not None, self.n_passes is not None and self.n_passes > 1
+        private, in_passes = self.guarantee is not None, self.in_passes
         if method == "power" and k is not None:
             plan = Schedule.default(
                 dimension,
@@ -246,7 +253,7 @@ class Settings:
             return FourthMomentSolver.start(dimension, k, seed=seed, memory=memory, cumulant=cumulant)
         if method == "entries" and k is not None:
             check_columns(dimension)
-            if private or in_passes:
+            if private:
                 return EntriesSolver.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
             return MomentSolver.start(dimension, k, seed=seed)
         if private and k is not None:
@@ -268,7 +275,7 @@ class Settings:
                 found_counts=self.guarantee is None,
                 orthogonal=self.orthogonal,
             )
-        if self.n_passes is not None and self.n_passes > 1:
+        if self.n_passes is not None and self.in_passes:
             return Passes(self.n_passes)
         return OnePass()
 
