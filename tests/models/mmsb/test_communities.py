@@ -400,6 +400,24 @@ KARATE = """
 """
 
 
+def test_what_is_said_of_links_is_what_the_partition_has():
+    """Mixed nodes take up links between communities in the model, so that its block matrix would say too much."""
+    links, _ = planted(300, 2, degree=30, ratio=30, concentration=0.5, seed=8)
+    model = Communities(2, random_state=0).fit(links)
+    same = model.labels_[:, None] == model.labels_
+    np.fill_diagonal(same, False)
+    pairs = ~np.eye(300, dtype=bool)
+    dense = links.toarray()
+    ratio = dense[same].mean() / dense[pairs & ~same].mean()
+    assert f"links within one are {ratio:.1f} times as frequent" in model.summary()
+    for community in range(2):
+        members = model.labels_ == community
+        inside = dense[members][:, members].sum() / (members.sum() * (members.sum() - 1))
+        outside = dense[members][:, ~members].mean()
+        text = f"{members.sum()} nodes, {inside:.2g} links between two of them, {outside:.2g} to a node outside"
+        assert text in model.summary()
+
+
 @pytest.mark.parametrize("order", range(4))
 def test_the_karate_club_splits_in_two_in_any_order_of_its_members(order):
     # A single split for the concentration put 32 of 34 members into one community in one order out of eight.

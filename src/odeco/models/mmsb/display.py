@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.display.tables import shortened
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, PageTable
 
@@ -34,24 +34,25 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
     """Return the verdict, and for each community its size and the nodes to which most of its links go."""
     memberships, blocks = params.memberships, params.blocks
     n_nodes, k = memberships.shape
-    within = np.diagonal(blocks)
-    between = (blocks.sum(axis=1) - within) / max(k - 1, 1)
+    counts = np.bincount(params.labels, minlength=k)
+    rates = blocks if params.link_rates is None else params.link_rates
+    outside = (rates @ counts - np.diagonal(rates) * counts) / np.maximum(n_nodes - counts, 1)
     components = []
     own, sizes = memberships.argmax(axis=1), memberships.mean(axis=0)
-    described = zip(range(k), params.profiles, sizes, within, between, strict=True)
-    for community, profile, share, inside, outside in described:
+    for community, (profile, share) in enumerate(zip(params.profiles, sizes, strict=True)):
         most_linked = ", ".join(names[node] for node in np.argsort(-profile, kind="stable")[:_MAX_NAMED])
-        rates = f"{inside:.2g} links between two of them, {outside:.2g} to a node outside"
+        text = f"{counts[community]:,} nodes, {rates[community, community]:.2g} links between two of them"
+        text += f", {outside[community]:.2g} to a node outside" if k > 1 else ""
         members = memberships[own == community, community]
         mean = float(members.mean()) if members.size else 0.0
         doubt = f"on average its nodes have a share of {mean:.0%} in it" if k > 1 and mean < _UNCLEAR else ""
-        components.append(ComponentRow(float(share), f"{share * n_nodes:.0f} nodes, {rates}; {most_linked}", doubt))
+        components.append(ComponentRow(float(share), f"{text}; {most_linked}", doubt))
     mixed = float(np.mean(memberships.max(axis=1) <= _ALONE))
     facts = (f"{n_nodes:,} nodes, {mixed:.0%} of which belong to several communities.", *_selection(params))
     numbers = [str(community) for community in range(k)]
     blocks_map = HeatMap(blocks, numbers, numbers, "expected links between two nodes", diverging=False)
     panels = (_Memberships(memberships, names), blocks_map)
-    verdict = _verdict(memberships, within, between, mixed)
+    verdict = _verdict(memberships, rates, counts, mixed)
     sizes = (("nodes", f"{n_nodes:,}"), ("links per node, by weight", f"{params.degrees.mean():.1f}"))
     return Description(verdict, facts, tuple(components), panels, (_nodes_table(params, names),), sizes)
 
@@ -85,17 +86,19 @@ def _selection(params: CommunityParams) -> tuple[str, ...]:
     )
 
 
-def _verdict(memberships: FloatArray, within: FloatArray, between: FloatArray, mixed: float) -> str:
+def _verdict(memberships: FloatArray, rates: FloatArray, counts: IndexArray, mixed: float) -> str:
     """Return the number of communities, and how much more often nodes of one are linked than nodes of two."""
-    k, ratio = len(within), float(within.mean() / max(between.mean(), 1e-12))
+    k, pairs = len(rates), np.outer(counts, counts) - np.diag(counts)
     if k == 1:
         return "One community: links do not divide the graph."
     largest = float(np.bincount(memberships.argmax(axis=1)).max()) / len(memberships)
     if max(mixed, largest) > _ALONE:
         return f"{k} communities that these links do not tell apart: hardly any node belongs to one of them alone."
-    if ratio < 1:
+    same = np.eye(k, dtype=np.bool_)
+    within, between = (float((rates * pairs)[part].sum() / max(pairs[part].sum(), 1)) for part in (same, ~same))
+    if within < between:
         return f"{k} groups with fewer links within than between."
-    times = "over 100" if ratio > 100 else f"{ratio:.1f}"
+    times = "over 100" if within > 100 * between else f"{within / between:.1f}"
     return f"{k} communities; links within one are {times} times as frequent as links between two."
 
 

@@ -122,6 +122,14 @@ def modularity(links: Any, labels: IndexArray) -> float:
     return inside / float(degrees.sum()) - float(shares @ shares)
 
 
+def link_rates(links: Any, labels: IndexArray, k: int) -> FloatArray:
+    """Return the links for each pair of nodes of two blocks, a k x k array; 0 where there is no such pair."""
+    members, counts = _indicators(labels, k), np.bincount(labels, minlength=k)
+    pairs = np.outer(counts, counts) - np.diag(counts)
+    rates: FloatArray = (members.T @ links @ members).toarray() / np.maximum(pairs, 1)
+    return rates
+
+
 def _indicators(labels: IndexArray, k: int) -> Any:
     """Return the block of each node as a sparse matrix of zeros and ones, n x k."""
     n = len(labels)

@@ -29,7 +29,7 @@ from odeco.models.lda.params import LdaSettings
 from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
 from odeco.models.mmsb.display import describe
 from odeco.models.mmsb.graph import as_adjacency
-from odeco.models.mmsb.partition import likeliest_partition
+from odeco.models.mmsb.partition import likeliest_partition, link_rates
 from odeco.models.mmsb.private import find_private_communities
 from odeco.models.mmsb.selection import choose_concentration, count_communities
 from odeco.models.mmsb.stream import GraphContext, LinkStream
@@ -65,6 +65,8 @@ class CommunityParams(State):
         Number of communities and parts of communities that links distinguish from chance; 0 if k was given.
     deviations : float
         How far the weakest community is above chance, in standard deviations of random graphs, if k was selected.
+    link_rates : array, k x k, or None
+        Links for each pair of nodes of two blocks of the partition, as they were counted; None for those of `blocks`.
     """
 
     profiles: FloatArray = array_field("k", "n_features", low=0, high=1)
@@ -75,6 +77,7 @@ class CommunityParams(State):
     labels: IndexArray = array_field("n_features", kind="i", low=0)
     distinguishable: int = array_field(kind="i", low=0, default=0)
     deviations: float = array_field(low=0, default=0.0)
+    link_rates: FloatArray | None = array_field("k", "k", low=0, default=None)
 
     def check(self) -> None:
         """Raise `ValueError` unless there is a community, each has a prior, and each node is in one."""
@@ -120,15 +123,17 @@ class CommunitySpec(Spec):
         spectrum = Spectrum.of(data, len(found.alpha))
         limits: Any = {"n_iterations": self.settings.max_inference_iter, "n_jobs": topics.n_jobs}
         profiles, shares = agree(data, spectrum, found.topic_word, found.alpha, **limits)
+        labels = likeliest_partition(data, shares, np.random.default_rng(seed))
         params = CommunityParams(
             profiles=profiles,
             prior=found.alpha,
             memberships=shares,
             blocks=block_matrix(data, spectrum, found.topic_word, shares),
             degrees=np.asarray(data.sum(axis=1), dtype=np.float64),
-            labels=likeliest_partition(data, shares, np.random.default_rng(seed)),
+            labels=labels,
             distinguishable=counted.distinguishable if counted else 0,
             deviations=counted.deviations if counted else 0.0,
+            link_rates=link_rates(data, labels, len(found.alpha)),
         )
         return Fit(params, base, Info(data.nnz))
 
