@@ -103,6 +103,22 @@ def test_an_error_names_all_columns_that_are_not_numbers(tmp_path):
         list(as_source(tmp_path / "rows.csv"))
 
 
+@pytest.mark.parametrize(
+    ("text", "columns", "n_rows"),
+    [
+        ("0,1,2\n0.5,1,2\n3,4,5\n", ("0", "1", "2"), 2),  # as pandas writes columns without names
+        ("0,1,2\n3,4,5\n", None, 2),  # it may be a row of whole numbers
+        ("0.0,1.0,2.0\n0.5,1,2\n", None, 2),
+        ("0,1\n0.5,1\n", None, 2),  # two columns are too few to tell
+    ],
+)
+def test_positions_of_columns_are_names_and_not_a_row(text, columns, n_rows, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    source = as_source(path)
+    assert (source.columns, sum(len(rows) for rows in source)) == (columns, n_rows)
+
+
 def test_names_are_those_that_a_user_gave():
     assert names_of(FRAME) == ("a", "id", "b", "c")
     assert names_of(pandas.DataFrame(np.ones((2, 3)))) is None  # 0, 1, 2 is what pandas calls columns without names

@@ -32,7 +32,8 @@ class CsvFile(FileSource):
     Notes
     -----
     The first record holds names if none of its cells is a number. Names that are all numbers cannot be distinguished
-    from a row; a record of both names and numbers is an error, so that no row is lost.
+    from a row, except for 0, 1, 2, …, which pandas writes where columns have no names, above a row that is not of whole
+    numbers. A record of both names and numbers is an error, so that no row is lost.
     """
 
     _faults = (OSError, csv.Error)
@@ -47,7 +48,7 @@ class CsvFile(FileSource):
             first = next((line for line in self._lines() if line.strip()), "")
             self._delimiter = find_delimiter(first, path.suffix.lower())
             names, row = [*map(self._cells, islice(self._records(), 2)), [], []][:2]
-        self._has_names = all(_as_number(cell) is None for cell in names)
+        self._has_names = all(_as_number(cell) is None for cell in names) or _are_positions(names, row)
         if not self._has_names:
             row = names
         if not row:
@@ -151,6 +152,12 @@ def _bad_line(
         named = ", ".join(map(repr, columns[:_MAX_NAMED])) + (" ..." if len(columns) > _MAX_NAMED else "")
         shown, remedy = f"{shown} in column {columns[0]!r}", f"{remedy}, or leave out {named} with `drop`,"
     return source.fault("line", row, line=line, must=must, given=shown, remedy=remedy)
+
+
+def _are_positions(names: list[str], row: list[str]) -> bool:
+    """Tell whether names are the positions 0, 1, 2, … of columns: the row below them is not of whole numbers."""
+    counted = len(names) > 2 and names == [str(place) for place in range(len(row))]
+    return counted and not all(cell.lstrip("+-").isdigit() for cell in row)
 
 
 def _as_number(cell: str) -> float | None:
