@@ -62,6 +62,7 @@ def test_clusters_of_a_table_with_model_labels_and_page(clusters, tmp_path, caps
     assert shown.startswith("3 components, well apart")
     assert "width" in shown
     assert "Columns used: width, height, mass. Leave one out with --drop." in shown
+    assert "rises or falls" not in shown
     assert "id" not in TensorMixture.load(out).feature_names_in_
     heading, names, values = labels_in(labels)
     assert heading == ["odeco row", "cluster", "cluster 0", "cluster 1", "cluster 2"]
@@ -487,6 +488,7 @@ def test_an_index_among_the_columns_is_named_and_warned_of(clusters, capsys):
     for option in ((), ("--standardize", "no")):
         shown, said = learn(capsys, "mixture", clusters[0], "-k", 3, "--covariance", "spherical", *option)
         assert "Columns used: id, width, height, mass." in shown
+        assert "'id' rises or falls with every row, as an id or a time does." in shown
         assert "Column 0, 'id', outweighs all others" in said
     shown, said = learn(capsys, "mixture", clusters[0], "-k", 3, "--standardize", "yes")
     assert "Columns were standardised" in shown
