@@ -39,6 +39,9 @@ _MAX_NAMED, _MAX_SYMBOLS = 5, 40
 #: Symbols of a smaller probability are not named, unless all are as rare.
 _RARE = 0.01
 
+#: A state of private sequences, whose lengths are not known, is never left if it lasts this number of rows.
+_LONG = 1e6
+
 #: A figure shows the states of at most this number of rows, the first ones.
 _MAX_STEPS = 300
 
@@ -51,17 +54,16 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Se
     kind = (
         f"{len(symbol_names)} symbols"
         if symbol_names
-        else f"{len(names)} {'counts' if fit.context.counts else 'features'}"
+        else f"{len(names)} {'count' if fit.context.counts else 'column'}{'s' * (len(names) > 1)}"
     )
     fact = f"Fitted to {info.n_samples:,} {'private sequences' if privacy is not None else 'rows'} of {kind}"
     fact += f"; start: {info.init}." if privacy is not None else f"; mean log-likelihood {info.log_likelihood:.4f}."
     durations = 1 / np.maximum(1 - np.diagonal(hmm.transitions), 1e-9)  # the mean numbers of consecutive rows
+    longest = info.n_samples if privacy is None else _LONG  # private runs count sequences
     drawn, _ = hmm.sample(_N_DRAWN, np.random.default_rng(0))
     posterior = hmm.posterior(drawn, np.arange(_N_DRAWN) == 0)
     components = [
-        ComponentRow(
-            float(share), f"lasts {duration:.1f} rows on average; {_emitted(hmm, state, names, symbol_names)}", doubt
-        )
+        ComponentRow(float(share), _lasts(duration, longest) + _emitted(hmm, state, names, symbol_names), doubt)
         for state, (share, duration, doubt) in enumerate(
             zip(stationary, durations, doubts(posterior, "state"), strict=True)
         )
@@ -85,6 +87,11 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Se
     if rows is not None:
         panels = (_Timeline(hmm.posterior(rows.rows[:_MAX_STEPS], rows.begins[:_MAX_STEPS]), rows.begins), *panels)
     return Description(_verdict(fit, privacy, posterior), (fact,), tuple(components), panels, (table,), sizes)
+
+
+def _lasts(duration: float, longest: float) -> str:
+    """Return how long a state lasts; nothing of one that is left less than once in all rows."""
+    return f"lasts {duration:.1f} rows on average; " if duration < longest else ""
 
 
 def _symbols_table(emissions: Categorical, symbol_names: list[str], stationary: FloatArray) -> PageTable:
@@ -132,7 +139,7 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> 
     if privacy is not None and not fit.info.converged:
         return f"{k} states, partly hidden by noise: ask for fewer states, or for more sequences or a larger epsilon."
     if k == 1:
-        return "One state: rows do not depend on those before them."
+        return "One state: the model takes rows to be independent of those before them."
     if not _supported(fit):
         return f"{k} states, but no evidence for them: independent rows explain the data as well (BIC)."
     return separation_verdict(posterior, "state")
