@@ -90,8 +90,7 @@ def decompose(
     type=click.Choice(["auto", "core", "entries", "power"]),
     default="auto",
     help="core: search a block of rows, refine with all. entries: the whole moment at once, up to 400 columns. "
-    "auto: entries for up to 100 columns that are read once, else core. power: Algorithm 2 of the paper, fresh rows "
-    "each iteration.",
+    "auto: entries for up to 100 columns, else core. power: Algorithm 2 of the paper, fresh rows each iteration.",
 )
 @click.option(
     "--memory",
@@ -106,7 +105,7 @@ def decompose(
     "--n-passes",
     type=int,
     metavar="N",
-    help="How often the files are read; 1 reads them once, as a stream.  [default: 3; 1 with --method entries]",
+    help="How often the files are read; 1 reads them once, as a stream.  [default: 3; 2 with --method entries]",
 )
 @click.option("--order", type=int, default=3, help="Order of the moment.")
 @click.option(

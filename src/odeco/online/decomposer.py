@@ -308,7 +308,7 @@ class OnlineDecomposer:
             raise NothingFoundError(
                 f"At least one component must be finished. None is after {self.n_rows:,} rows. {remedy}"
             )
-        if self._account is None and not self._settings.adds_fourth_moment(self._dimension):
+        if self._account is None and not self._settings.takes_one_pass(self._dimension):
             warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
         return result
 

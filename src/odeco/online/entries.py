@@ -23,7 +23,6 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_noisy, fit_independent
 from odeco.errors import RankError
-from odeco.online.search import CLEAR
 from odeco.power.solver import FiniteSolver
 from odeco.power.tracking import Tracker, dual_vectors, kept_apart
 from odeco.tensors.components import Components, no_components
@@ -241,9 +240,8 @@ class MomentSolver(WholeMoment, Doubling, State):
         after = self._with(reply, n_rows) if n_rows else self
         if after.mean is None:
             return after
-        tracker, rows = after._refitted(), float(after.n_rows)
-        # The weights are those of rows that found the vectors; the values are those of rows that came later.
-        return replace(tracker, weight=rows, squared_weight=rows, confirmed=tracker.confirmed_by_last_rows(CLEAR))
+        rows = float(after.n_rows)
+        return replace(after._refitted(), weight=rows, squared_weight=rows)
 
     def _with(self, reply: FloatArray, n_rows: int) -> MomentSolver:
         """Return the state with a reply taken in."""

@@ -188,8 +188,6 @@ class Settings:
         if self.order != 3 or self.automatic or (self.forgetting < 1 and self.guarantee is None):
             what = "the order is not 3" if self.order != 3 else "rows that are kept serve more than one purpose"
             return "core", what
-        if self.in_passes:
-            return "core", "of rows that can be read again, an even sample shows which components are clear"
         if dimension > FEW_COLUMNS:
             return "core", f"with more than {FEW_COLUMNS} columns the whole moment would take longer"
         if moment_bytes(dimension) > self.bytes_allowed:
@@ -203,14 +201,9 @@ class Settings:
         many = isinstance(self.n_components, int) and self.n_components > dimension
         return many or self.moment == "cumulant" or (self.automatic and whole_bytes(dimension) <= self.bytes_allowed)
 
-    def adds_fourth_moment(self, dimension: int) -> bool:
-        """Return whether the whole fourth moment is added up: it does not depend on the units of columns."""
+    def takes_one_pass(self, dimension: int) -> bool:
+        """Return whether one pass gives all that there is to know: the fourth moment is added up."""
         return self.order == 4 and self.chosen_method(dimension)[0] == "entries"
-
-    @property
-    def in_passes(self) -> bool:
-        """Whether rows are read more than once."""
-        return self.n_passes is not None and self.n_passes > 1
 
     @property
     def bytes_allowed(self) -> int:
@@ -238,7 +231,7 @@ class Settings:
         """Return the solver in its initial state."""
         k = None if isinstance(self.n_components, str) else self.n_components
         method, memory, order = self.chosen_method(dimension)[0], self.bytes_allowed, self.order
-        private, in_passes = self.guarantee is not None, self.in_passes
+        private, in_passes = self.guarantee is not None, self.n_passes is not None and self.n_passes > 1
         if method == "power" and k is not None:
             plan = Schedule.default(
                 dimension,
@@ -253,7 +246,7 @@ class Settings:
             return FourthMomentSolver.start(dimension, k, seed=seed, memory=memory, cumulant=cumulant)
         if method == "entries" and k is not None:
             check_columns(dimension)
-            if private:
+            if private or in_passes:
                 return EntriesSolver.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
             return MomentSolver.start(dimension, k, seed=seed)
         if private and k is not None:
@@ -275,7 +268,7 @@ class Settings:
                 found_counts=self.guarantee is None,
                 orthogonal=self.orthogonal,
             )
-        if self.n_passes is not None and self.in_passes:
+        if self.n_passes is not None and self.n_passes > 1:
             return Passes(self.n_passes)
         return OnePass()
 

@@ -68,16 +68,15 @@ def decompose_stream(
         ``"core"`` keeps a block of rows within `memory`, searches it, and refines what it finds with all rows.
         ``"entries"`` adds up all d³/6 distinct entries of the moment and decomposes it, for order 3 and up to 400
         columns; at order 4 all d⁴/24 of them, or a range of its d²/2 x d²/2 flattening where `memory` does not hold
-        them, for up to d (d − 1)/2 components. ``"auto"`` takes ``"entries"`` for data that are read once and have up
-        to 100 columns, where the entries fit into `memory`; at order 4 for cumulants and more components than columns;
-        else ``"core"``.
+        them, for up to d (d − 1)/2 components. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into
+        `memory`, at order 4 for cumulants and more components than columns, else ``"core"``.
         ``"power"`` is Algorithm 2 of the paper: fresh rows for every iteration, exactly k R batches, and memory for
         nothing but d (k + L) numbers.
     n_passes : int, optional
         How often data are read that can be read again. By default three times: rows evenly spaced over all of them are
-        searched, and two passes refine what was found and give standard errors. ``"entries"`` reads them once. With 1,
-        they are read as a stream is, and the result is bit-identical with that of a stream of the same rows: the
-        *first* rows are searched, so that they should not be sorted.
+        searched, and two passes refine what was found and give standard errors (``"entries"``: one). With 1, they are
+        read once, as a stream is, and the result is bit-identical with that of a stream of the same rows: its block is
+        the *first* rows, so that they should not be sorted.
     memory : float
         The memory for rows that are kept and for matrices made of them, in megabytes.
     batch_size : int, optional
@@ -201,7 +200,7 @@ def decompose_stream(
         result = WeightSum.of(reader.weighted.weight_blocks(result.n_rows)).normalize(result)
     if reader.columns is not None:
         result = result.with_names(reader.columns)
-    if not settings.adds_fourth_moment(reader.n_features):  # whose components do not depend on the units of columns
+    if not settings.takes_one_pass(reader.n_features):  # whose components do not depend on the units of columns
         warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
     return result
 
@@ -231,17 +230,23 @@ def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progre
 
 def _passes(reader: Reader, settings: Settings, n_passes: int | None) -> int | None:
     """Return how often data are read; None if they are a stream."""
-    adds_all = settings.method == "entries" or settings.adds_fourth_moment(reader.n_features)
-    if (adds_all or settings.method == "power" or not reader.repeatable) and n_passes not in (None, 1):
-        raise ValueError(
-            "`n_passes` must be 1 for method='power', where the whole moment is added up, and for data that can be "
-            f"read once only. Got {n_passes!r} and method={settings.method!r}. Leave it out."
-        )
-    if settings.method == "power" or not reader.repeatable:
+    method, _ = settings.chosen_method(reader.n_features)
+    if settings.takes_one_pass(reader.n_features):
+        if n_passes not in (None, 1):
+            raise ValueError(
+                f"`n_passes` must be 1 where the fourth moment is added up. Got {n_passes!r}. Leave it out."
+            )
+        return 1 if reader.repeatable else None
+    if method == "power" or not reader.repeatable:
+        if n_passes not in (None, 1):
+            raise ValueError(
+                "`n_passes` must be 1 for method='power' and for data that can be read once only. "
+                f"Got {n_passes!r} and method={method!r}. Leave it out."
+            )
         return None
-    if adds_all:
-        return 1
-    return 3 if n_passes is None else check_count("n_passes", n_passes)
+    if n_passes is not None:
+        return check_count("n_passes", n_passes)
+    return 2 if method == "entries" else 3
 
 
 class Reader(Protocol):

@@ -38,7 +38,7 @@ _BLOCK = 2**20
 
 def check_can_be_weighted(settings: Settings, dimension: int) -> None:
     """Raise if rows of a run with these settings cannot have weights."""
-    if settings.adds_fourth_moment(dimension) or settings.forgetting < 1:
+    if settings.takes_one_pass(dimension) or settings.forgetting < 1:
         given = f"forgetting={settings.forgetting}" if settings.forgetting < 1 else "the whole fourth moment"
         raise ValueError(
             "`sample_weight` is for raw moments over all rows, at order 4 with method='core': cumulants, the whole "
