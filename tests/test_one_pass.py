@@ -9,10 +9,9 @@ from threadpoolctl import threadpool_limits
 
 import odeco
 from odeco.online import RowSum, products
-from odeco.online.block import QuantizedRows, RowLimit, row_chunks
+from odeco.online.block import QuantizedRows, row_chunks
+from odeco.online.kept_rows import KeptRows, RowLimit, first_threshold, selected
 from odeco.online.search import span_of_components
-from odeco.online.sums import KeptRows
-from odeco.online.thinning import first_threshold, selected
 from odeco.online.tree import Part
 from odeco.power.tracking import dual_vectors
 

@@ -16,7 +16,7 @@ from odeco._util.types import FloatArray, RngLike
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.display.progress import following
 from odeco.errors import BadRowError, FileFormatError, NothingFoundError, RankError, StreamEndedError
-from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_weights, check_private_rows, row_slice
+from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_weights, check_private_rows
 from odeco.io.source import is_on_cluster, names_of
 from odeco.online.batches import Progress
 from odeco.online.checkpoint import RunFile
@@ -173,7 +173,7 @@ class OnlineDecomposer:
             follow each other. Private runs, cumulants, `forgetting` and rows on a cluster have none.
         """
         with self._one_at_a_time:
-            run = self._run
+            run, on_cluster = self._run, is_on_cluster(rows)
             checked = self._checked(rows, None if run is None else run.total.block.shape[0])
             weights = self._checked_weights(sample_weight, checked)
             if weights is not None:
@@ -185,15 +185,19 @@ class OnlineDecomposer:
             total = self._weights_after(weights, int(checked.shape[0]), run.n_rows)
             try:
                 self._run = run
-                self._look_at(checked)
+                if self._account is None and not on_cluster:  # in a private run no message may depend on a value
+                    self._squares.update(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
-                    self._push(run, checked, report)
+                    if on_cluster:
+                        _push_on_cluster(run, checked, report)
+                    else:
+                        run.push(checked, report)
                 self._names, self._weights = names, total
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
-                if is_on_cluster(checked):
+                if on_cluster:
                     raise
                 raise bad_row_error(checked) from error  # counted within these rows, not within a batch
             except BaseException:
@@ -390,11 +394,6 @@ class OnlineDecomposer:
         """Rows that a private run has paid for: every charge is for one batch."""
         return self._n_charges * (self._settings.batch_size or 0)
 
-    def _look_at(self, checked: Any) -> None:
-        """Update the squares of the columns; not in a private run, where no message may depend on a value."""
-        if self._account is None and not is_on_cluster(checked):
-            self._squares.update(checked)
-
     def _checked_names(self, rows: Any) -> tuple[str, ...] | None:
         """Return the names of the columns: those of these rows, or, if they have none, those before; they must agree.
 
@@ -434,23 +433,6 @@ class OnlineDecomposer:
         before = WeightSum.of_ones(n_before) if self._weights is None else self._weights
         return before.after(np.ones(n_new) if weights is None else weights)
 
-    def _push(self, run: Run, rows: Any, report: Callable[[Progress], object] | None) -> None:
-        """Push rows, and call back after every batch that they close."""
-        start = 0
-        while start < rows.shape[0]:
-            if run.batches.room(run) == 0:  # a second interrupt came while the first was handled
-                run.close()
-            stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
-            n_closed = run.n_closed
-            if is_on_cluster(rows):
-                for _ in sum_on_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
-                    pass
-            else:
-                run.push(row_slice(rows, start, stop))
-            start = stop
-            if report is not None and run.n_closed > n_closed:
-                report(run.progress)
-
     def _go_back(self, run: Run, snapshot: Snapshot, n_charges: int) -> None:
         """Go back to the snapshot or, if something was released since, to the end of what was paid for.
 
@@ -475,3 +457,18 @@ class OnlineDecomposer:
             )
         if n_spent > n_closed and self._run is not None:
             self._run.go_on_with(self._run.state, n_closed=n_spent)
+
+
+def _push_on_cluster(run: Run, rows: Any, report: Callable[[Progress], object] | None) -> None:
+    """Let the workers of a cluster add up rows, and call back after every batch that they close."""
+    start = 0
+    while start < rows.shape[0]:
+        if run.batches.room(run) == 0:  # a second interrupt came while the first was handled
+            run.close()
+        stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
+        n_closed = run.n_closed
+        for _ in sum_on_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
+            pass
+        start = stop
+        if report is not None and run.n_closed > n_closed:
+            report(run.progress)

@@ -8,6 +8,7 @@ noise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -26,9 +27,10 @@ from odeco.online.drift import DriftSolver
 from odeco.online.entries import EntriesSolver, MomentSolver, StreamSolver
 from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
+from odeco.online.kept_rows import KeptRows
 from odeco.online.one_pass import OnePassSolver
 from odeco.online.range_finder import CoreSolver
-from odeco.online.sums import Held, KeptRows, RowSum, SavedSum
+from odeco.online.sums import Held, RowSum, SavedSum
 from odeco.online.tree import Part
 from odeco.power.power_method import PowerSolver
 from odeco.power.solver import Solver
@@ -259,10 +261,12 @@ class Run:
         """The progress of the run."""
         return self.batches.progress(self)
 
-    def push(self, rows: Any) -> None:
-        """Add rows, closing batches when they are complete, until all rows are used or no more are needed."""
+    def push(self, rows: Any, report: Callable[[Progress], object] | None = None) -> None:
+        """Add rows until all are used or no more are needed; batches that are complete are closed and reported."""
         start, n_rows = 0, int(rows.shape[0])
         while start < n_rows and not self.is_complete:
+            if self.batches.room(self) == 0:  # a second interrupt came while the first was handled
+                self.close()
             room = self.batches.room(self)
             stop = n_rows if room is None else min(n_rows, start + room)
             now = self._now
@@ -272,6 +276,8 @@ class Run:
             start = stop
             if self.batches.room(self) == 0:
                 self.close()
+                if report is not None:
+                    report(self.progress)
 
     def take(self, part: Part, *, dense: bool) -> None:
         """Add the sum over the rows that follow, at most as many as the batch has room for."""

@@ -29,7 +29,7 @@ from odeco.io.rows import as_weights, csr_view, is_sparse
 from odeco.io.source import Source
 from odeco.online.settings import Settings
 from odeco.online.sums import RowSum, SavedSum
-from odeco.online.thinning import ALL_ROWS
+from odeco.online.tree import ALL_ROWS
 from odeco.tensors.components import Components
 
 #: Weights of one that are added at a time.
