@@ -153,16 +153,9 @@ def decompose_stream(
     """
     check_choice("method", method, METHODS)
     on_cluster = client is not None or is_on_cluster(data)
-    selection = {"columns": columns, "drop": drop}
-    if on_cluster and sample_weight is not None:
-        raise ValueError(
-            "Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or multiply each by the p-th root of "
-            "its weight, and divide the weights of components by the mean weight."
-        )
+    selection = {"columns": columns, "drop": drop, "sample_weight": sample_weight}
     reader: Reader = (
-        ClusterReader(data, client, **selection)
-        if on_cluster
-        else LocalReader(data, sample_weight=sample_weight, order=order, **selection)
+        ClusterReader(data, client, **selection) if on_cluster else LocalReader(data, order=order, **selection)
     )
     settings = Settings(
         n_components=n_components,
@@ -205,17 +198,21 @@ def decompose_stream(
         file.save(run)
     else:
         file.remove()
+    result = _result(run, reader)
+    if not settings.takes_one_pass(reader.n_features):  # whose components do not depend on the units of columns
+        warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
+    return result
+
+
+def _result(run: Run, reader: Reader) -> StreamDecomposition:
+    """Return the result of a run, of weighted rows if they have weights, and with the names of their columns."""
     result = cast("StreamDecomposition", run.result())  # not private
     length = run.place.length
     if length is not None:  # in passes every row counts once
         result = replace(result, n_rows=length, n_passes=run.n_rows // length)
     if reader.weighted is not None:
         result = WeightSum.of(reader.weighted.weight_blocks(result.n_rows)).normalize(result)
-    if reader.columns is not None:
-        result = result.with_names(reader.columns)
-    if not settings.takes_one_pass(reader.n_features):  # whose components do not depend on the units of columns
-        warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
-    return result
+    return result if reader.columns is None else result.with_names(reader.columns)
 
 
 def _passes(reader: Reader, settings: Settings, n_passes: int | None) -> int | None:
@@ -328,7 +325,12 @@ class ClusterReader:
     digest: str | None = None
     _checksum: int | None = None  # of the rows of the last whole pass
 
-    def __init__(self, data: Any, client: Any, **selection: Any) -> None:
+    def __init__(self, data: Any, client: Any, *, sample_weight: Any = None, **selection: Any) -> None:
+        if sample_weight is not None:
+            raise ValueError(
+                "Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or multiply each by the p-th "
+                "root of its weight, and divide the weights of components by the mean weight."
+            )
         self._rows = cluster_rows(data, None, client=client, **selection)
         self.n_features = self._rows.n_features
         self.squares = ColumnSquares()  # stays empty: this process reads no row
