@@ -24,7 +24,7 @@ from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run, Snapshot
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
-from odeco.online.weights import WeightSum, check_can_be_weighted, times_roots
+from odeco.online.weights import PushedWeights, check_can_be_weighted, times_roots
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
@@ -152,7 +152,6 @@ class OnlineDecomposer:
         self._run: Run | None = None
         self._squares = ColumnSquares()
         self._names: tuple[str, ...] | None = None
-        self._weights: WeightSum | None = None
         self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None, sample_weight: Any = None) -> Self:  # noqa: ARG002 - as scikit-learn
@@ -182,9 +181,8 @@ class OnlineDecomposer:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             names = self._checked_names(rows)
             snapshot, n_charges = run.snapshot(), self._n_charges
-            total = self._weights_after(weights, int(checked.shape[0]), run.n_rows)
             try:
-                self._run = run
+                self._run, run.weights = run, PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows)
                 if self._account is None and not on_cluster:  # in a private run no message may depend on a value
                     self._squares.update(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
@@ -192,7 +190,7 @@ class OnlineDecomposer:
                         _push_on_cluster(run, checked, report)
                     else:
                         run.push(checked, report)
-                self._names, self._weights = names, total
+                self._names, run.weights = names, PushedWeights.after(run.weights, None, 0, run.n_rows)
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
@@ -240,7 +238,7 @@ class OnlineDecomposer:
         if run is None or not run.n_rows:
             return None
         try:
-            found = self._result_of(run)
+            found = run.result()
         except (RankError, StreamEndedError):
             return None
         return found.with_names(self._names) if len(found.weights) else None
@@ -301,7 +299,7 @@ class OnlineDecomposer:
         result = None
         if run is not None and run.n_rows:
             try:
-                result = self._result_of(run).with_names(self._names)
+                result = run.result().with_names(self._names)
             except StreamEndedError:
                 result = None
         if result is None or not len(result.weights):
@@ -340,7 +338,7 @@ class OnlineDecomposer:
                 run.total.let_go_of_rows()
             saved = None if run is None else run.saved(keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
-            weights = None if self._weights is None else self._weights.sum.saved
+            weights = None if run is None or run.weights is None else run.weights.up_to(run.n_rows).sum.saved
             file = RunFile(self._settings, self._seed, account=account, run=saved, weights=weights, names=self._names)
             file.save(path)
 
@@ -364,9 +362,8 @@ class OnlineDecomposer:
         online = cls.__new__(cls)
         online._begin(file.settings, file.seed, account, callback, progress)
         online._run, online._names = file.resume(account), file.names
-        if file.weights is not None:
-            online._weights = WeightSum()
-            online._weights.sum.restore(file.weights)
+        if file.weights is not None and online._run is not None:
+            online._run.weights = PushedWeights.restored(file.weights)
         if account is not None:
             online._skip_what_is_spent(path)
         return online
@@ -378,12 +375,6 @@ class OnlineDecomposer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _one_at_a_time=threading.RLock())
-
-    def _result_of(self, run: Run) -> StreamDecomposition | PrivateStreamDecomposition:
-        found = run.result()
-        if self._weights is None or not isinstance(found, StreamDecomposition):
-            return found
-        return self._weights.normalize(found)
 
     @property
     def _n_charges(self) -> int:
@@ -425,13 +416,6 @@ class OnlineDecomposer:
         if is_on_cluster(rows):
             raise ValueError("Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or pass an array.")
         return as_batch_weights(sample_weight, int(rows.shape[0]))
-
-    def _weights_after(self, weights: FloatArray | None, n_new: int, n_before: int) -> WeightSum | None:
-        """Return the sums of weights with those of new rows; None if no row has had a weight."""
-        if weights is None and self._weights is None:
-            return None
-        before = WeightSum.of_ones(n_before) if self._weights is None else self._weights
-        return before.after(np.ones(n_new) if weights is None else weights)
 
     def _go_back(self, run: Run, snapshot: Snapshot, n_charges: int) -> None:
         """Go back to the snapshot or, if something was released since, to the end of what was paid for.

@@ -24,7 +24,7 @@ from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
 from odeco.online.tree import rows_per_chunk, rows_per_unit
-from odeco.online.weights import WeightedSource, WeightSum, check_can_be_weighted
+from odeco.online.weights import WeightedSource, check_can_be_weighted
 
 
 def decompose_stream(
@@ -177,6 +177,7 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
+    run.weights = reader.weighted
     if checkpoint is not None:
         reader.compare_with(file.digest)
     with (
@@ -210,8 +211,6 @@ def _result(run: Run, reader: Reader) -> StreamDecomposition:
     length = run.place.length
     if length is not None:  # in passes every row counts once
         result = replace(result, n_rows=length, n_passes=run.n_rows // length)
-    if reader.weighted is not None:
-        result = WeightSum.of(reader.weighted.weight_blocks(result.n_rows)).normalize(result)
     return result if reader.columns is None else result.with_names(reader.columns)
 
 
