@@ -1,12 +1,14 @@
 """Weights of the rows of streams: the moment is Σ w x⊗ᵖ / Σ w, whatever the source, the cuts and the passes."""
 
+import functools
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 import odeco
 from odeco.cli.app import run
-from odeco.errors import FileFormatError
+from odeco.errors import FileFormatError, RankError, StreamEndedError
 from odeco.online.weights import WeightSum
 
 pandas = pytest.importorskip("pandas")
@@ -207,9 +209,9 @@ def test_a_bad_row_leaves_the_weights_as_they_were():
 
 def test_what_has_no_weights_says_so():
     rows, weights = planted()
-    for how in ({"moment": "cumulant"}, {"method": "entries"}):
+    for k, how in ((K, {"moment": "cumulant"}), ("auto", {"method": "entries"})):
         with pytest.raises(ValueError, match="raw moments over all rows"):
-            odeco.decompose_stream(rows, K, order=4, sample_weight=weights, rng=0, **how)
+            odeco.decompose_stream(rows, k, order=4, sample_weight=weights, rng=0, **how)
     forgetting = odeco.OnlineDecomposer(K, method="core", forgetting=0.9, batch_size=100, rng=0)
     with pytest.raises(ValueError, match="raw moments over all rows"):
         forgetting.partial_fit(rows, sample_weight=weights)
@@ -221,8 +223,8 @@ def test_what_has_no_weights_says_so():
 
 def test_the_sum_of_weights_does_not_depend_on_cuts():
     weights = np.random.default_rng(0).exponential(size=30_000)
-    whole = WeightSum.of([weights]).sum.total()
-    cut = WeightSum.of(np.split(weights, [1, 5, 8192, 20_000])).sum.total()
+    whole = WeightSum().after(weights).sum.total()
+    cut = functools.reduce(WeightSum.after, np.split(weights, [1, 5, 8192, 20_000]), WeightSum()).sum.total()
     np.testing.assert_array_equal(whole, cut)
     np.testing.assert_allclose(whole.ravel(), [weights @ weights, weights.sum()], rtol=1e-12)
 
@@ -240,3 +242,45 @@ def test_the_command_reads_a_column_of_weights(tmp_path, capsys):
     capsys.readouterr()
     assert run([*arguments, "--weight", "nothing"]) == 1
     assert "name of a column" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_whole_fourth_moment_is_that_of_repeated_rows():
+    rng = np.random.default_rng(3)
+    vectors = rng.standard_normal((4, 6)) / 2.0  # more components than columns
+    rows, weights = vectors[:, rng.integers(6, size=N)].T, rng.integers(0, 4, N)
+    one = odeco.decompose_stream(rows, 6, order=4, sample_weight=weights, rng=0)
+    other = odeco.decompose_stream(np.repeat(rows, weights, axis=0), 6, order=4, rng=0)
+    # Both fits end at machine precision; the moments differ by rounding, which a fit of 6 components enlarges.
+    assert_same_components(one, other, 1e-6)
+    assert np.all(np.isfinite(one.weight_errors))
+    pushed = odeco.OnlineDecomposer(6, order=4, rng=0).partial_fit(rows, sample_weight=weights)
+    assert_identical(one, pushed.result())
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+def test_components_in_an_error_are_those_of_weighted_rows(pushed):
+    rows, weights = planted()
+    how = {"method": "power", "batch_size": 200, "n_restarts": 5, "n_iterations": 5, "rng": 0}
+    # Ten batches are one component, and half of the next.
+    twice = {}
+    for factor in (1.0, 8.0):  # whose cube root is exact, so that nothing else changes
+        weighted = np.where(weights > 1, factor, 0.0)
+        if pushed:
+            online = odeco.OnlineDecomposer(K, **how)
+            twice[factor] = online.partial_fit(rows, sample_weight=weighted)._run.components
+        else:
+            with pytest.raises(StreamEndedError) as caught:
+                odeco.decompose_stream(iter([rows]), K, sample_weight=weighted, **how)
+            twice[factor] = caught.value.found
+    assert twice[1.0].n_components >= 1
+    np.testing.assert_allclose(twice[1.0].weights, twice[8.0].weights, rtol=1e-12)
+
+
+def test_the_weights_in_a_rank_error_are_those_of_weighted_rows():
+    rng = np.random.default_rng(0)
+    rows, texts = rng.standard_normal((4000, 12)), set()
+    for factor in (1.0, 8.0):
+        with pytest.raises(RankError) as caught:
+            odeco.decompose_stream(rows, "auto", sample_weight=np.full(4000, factor), rng=0)
+        texts.add(str(caught.value))
+    assert len(texts) == 1

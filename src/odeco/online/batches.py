@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
@@ -75,12 +76,14 @@ class Place(State):
         require(self.length is None or self.row <= self.length, "its place must lie within a pass")
 
 
-class Batches(Protocol):
-    """A policy: when a batch is complete, and what follows."""
+class Batches(ABC):
+    """A policy: when a batch is complete, and what follows. By default every row is read once."""
 
+    @abstractmethod
     def room(self, run: Run) -> int | None:
         """Return the number of rows that the current batch still takes; None for all rows of the pass."""
 
+    @abstractmethod
     def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
         """Return the rows, out of `n_rows`, for which the question of a run is known: one or more batches.
 
@@ -89,22 +92,27 @@ class Batches(Protocol):
 
     def following(self, state: Solver) -> Solver:
         """Return the solver for the next batch, given the one that has got the mean of a batch."""
+        return state
 
+    @abstractmethod
     def end_pass(self, run: Run) -> None:
         """Continue after the end of the data."""
 
     def is_complete(self, run: Run) -> bool:
         """Tell whether the run needs no more rows."""
+        return run.place.ended
 
     def next_row(self, run: Run) -> int:
         """Return the next row of the data."""
+        return run.n_rows
 
+    @abstractmethod
     def progress(self, run: Run) -> Progress:
         """Return the progress of a run."""
 
 
 @dataclass(frozen=True)
-class FreshRows:
+class FreshRows(Batches):
     """A batch is `batch_size` rows that are read once: for streams, and for Algorithm 2.
 
     Once all components are found, the rows that follow refine them, and the weight of the past fades by `forgetting`;
@@ -158,10 +166,6 @@ class FreshRows:
         """Tell whether the data have ended, or all components are found and that is enough."""
         return run.place.ended or (self.stops_when_found and run.state.n_queries is None)
 
-    def next_row(self, run: Run) -> int:
-        """Return the number of rows used: each is read once."""
-        return run.n_rows
-
     def progress(self, run: Run) -> Progress:
         """Return the progress; rows that a private run paid for without getting a mean do not count."""
         state = run.state
@@ -173,7 +177,7 @@ class FreshRows:
 
 
 @dataclass(frozen=True)
-class OnePass:
+class OnePass(Batches):
     """A batch is a segment of rows that are read once; the solver says how long it is, by the count of rows."""
 
     def room(self, run: Run) -> int:
@@ -190,23 +194,11 @@ class OnePass:
             start += size
         return found
 
-    def following(self, state: Solver) -> Solver:
-        """Return the same solver: it goes on by itself."""
-        return state
-
     def end_pass(self, run: Run) -> None:
         """Note the end of the data."""
         if not run.n_rows:
             raise StreamEndedError("Data must have at least one row. Got none. Pass rows.")
         run.go_on_at(Place(run.place.row, ended=True))
-
-    def is_complete(self, run: Run) -> bool:
-        """Tell whether the data have ended."""
-        return run.place.ended
-
-    def next_row(self, run: Run) -> int:
-        """Return the number of rows used: each is read once."""
-        return run.n_rows
 
     def progress(self, run: Run) -> Progress:
         """Return the progress towards the next search, or say that components are refined."""
@@ -223,7 +215,7 @@ def _stream_solver(run: Run) -> StreamSolver:
 
 
 @dataclass(frozen=True)
-class Passes:
+class Passes(Batches):
     """A batch is a pass over data that can be read again, or a segment of a pass.
 
     The solver asks its question in the first pass; the others, `n_passes` in all, refine the components. Vectors change
@@ -253,10 +245,6 @@ class Passes:
             found.append((start, max(start, row), end))
             start = end
         return found
-
-    def following(self, state: Solver) -> Solver:
-        """Return the same solver: what follows is decided at the end of a pass."""
-        return state
 
     def end_pass(self, run: Run) -> None:
         """Close the batch, and continue with the next question, or with a pass that refines."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,38 +214,3 @@ class RowBlock(State):
     def row_bytes(self) -> float:
         """The mean size of a row."""
         return self.n_bytes / max(1, self.n_rows)
-
-
-class RowLimit(NamedTuple):
-    """The most that is kept of a pass.
-
-    Attributes
-    ----------
-    n_rows, n_bytes : int
-        The most rows, and bytes of rows, that are kept as they are.
-    n_quantized : int
-        The most rows if dense rows beyond that are quantized; 0 if they are not.
-    """
-
-    n_rows: int
-    n_bytes: int
-    n_quantized: int = 0
-
-    def quantizes(self, n_rows: int, rows: Any) -> bool:
-        """Tell whether of `n_rows` rows of a kind more can be kept if they are quantized."""
-        if is_sparse(rows) or not self.n_quantized:
-            return False
-        row_bytes: int = rows.dtype.itemsize * rows.shape[1]
-        return n_rows > min(self.n_rows, self.n_bytes // row_bytes)
-
-    def most(self, *, sparse: bool) -> int:
-        """Return the most rows of a kind that may be kept."""
-        return self.n_rows if sparse else max(self.n_rows, self.n_quantized)
-
-    def allows(self, pieces: tuple[Any, ...]) -> bool:
-        """Tell whether pieces of rows, all of one kind, are within the limit; a single row always is."""
-        blocks = [RowBlock.of(piece) for piece in pieces]
-        n_rows = sum(block.n_rows for block in blocks)
-        if n_rows <= 1 or blocks[0].quantized:
-            return n_rows <= max(1, self.n_quantized)
-        return n_rows <= self.n_rows and sum(block.n_bytes for block in blocks) <= self.n_bytes

@@ -16,7 +16,7 @@ from odeco._util.types import FloatArray, RngLike
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.display.progress import following
 from odeco.errors import BadRowError, FileFormatError, NothingFoundError, RankError, StreamEndedError
-from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_weights, check_private_rows, row_slice
+from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_weights, check_private_rows
 from odeco.io.source import is_on_cluster, names_of
 from odeco.online.batches import Progress
 from odeco.online.checkpoint import RunFile
@@ -24,7 +24,7 @@ from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run, Snapshot
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
-from odeco.online.weights import WeightSum, check_can_be_weighted, times_roots
+from odeco.online.weights import PushedWeights, check_can_be_weighted, times_roots
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
@@ -152,7 +152,6 @@ class OnlineDecomposer:
         self._run: Run | None = None
         self._squares = ColumnSquares()
         self._names: tuple[str, ...] | None = None
-        self._weights: WeightSum | None = None
         self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None, sample_weight: Any = None) -> Self:  # noqa: ARG002 - as scikit-learn
@@ -173,7 +172,7 @@ class OnlineDecomposer:
             follow each other. Private runs, cumulants, `forgetting` and rows on a cluster have none.
         """
         with self._one_at_a_time:
-            run = self._run
+            run, on_cluster = self._run, is_on_cluster(rows)
             checked = self._checked(rows, None if run is None else run.total.block.shape[0])
             weights = self._checked_weights(sample_weight, checked)
             if weights is not None:
@@ -182,18 +181,21 @@ class OnlineDecomposer:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             names = self._checked_names(rows)
             snapshot, n_charges = run.snapshot(), self._n_charges
-            total = self._weights_after(weights, int(checked.shape[0]), run.n_rows)
             try:
-                self._run = run
-                self._look_at(checked)
+                self._run, run.weights = run, PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows)
+                if self._account is None and not on_cluster:  # in a private run no message may depend on a value
+                    self._squares.update(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
-                    self._push(run, checked, report)
-                self._names, self._weights = names, total
+                    if on_cluster:
+                        _push_on_cluster(run, checked, report)
+                    else:
+                        run.push(checked, report)
+                self._names, run.weights = names, PushedWeights.after(run.weights, None, 0, run.n_rows)
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
-                if is_on_cluster(checked):
+                if on_cluster:
                     raise
                 raise bad_row_error(checked) from error  # counted within these rows, not within a batch
             except BaseException:
@@ -236,7 +238,7 @@ class OnlineDecomposer:
         if run is None or not run.n_rows:
             return None
         try:
-            found = self._result_of(run)
+            found = run.result()
         except (RankError, StreamEndedError):
             return None
         return found.with_names(self._names) if len(found.weights) else None
@@ -297,7 +299,7 @@ class OnlineDecomposer:
         result = None
         if run is not None and run.n_rows:
             try:
-                result = self._result_of(run).with_names(self._names)
+                result = run.result().with_names(self._names)
             except StreamEndedError:
                 result = None
         if result is None or not len(result.weights):
@@ -336,7 +338,7 @@ class OnlineDecomposer:
                 run.total.let_go_of_rows()
             saved = None if run is None else run.saved(keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
-            weights = None if self._weights is None else self._weights.sum.saved
+            weights = None if run is None or run.weights is None else run.weights.up_to(run.n_rows).sum.saved
             file = RunFile(self._settings, self._seed, account=account, run=saved, weights=weights, names=self._names)
             file.save(path)
 
@@ -360,9 +362,8 @@ class OnlineDecomposer:
         online = cls.__new__(cls)
         online._begin(file.settings, file.seed, account, callback, progress)
         online._run, online._names = file.resume(account), file.names
-        if file.weights is not None:
-            online._weights = WeightSum()
-            online._weights.sum.restore(file.weights)
+        if file.weights is not None and online._run is not None:
+            online._run.weights = PushedWeights.restored(file.weights)
         if account is not None:
             online._skip_what_is_spent(path)
         return online
@@ -375,12 +376,6 @@ class OnlineDecomposer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _one_at_a_time=threading.RLock())
 
-    def _result_of(self, run: Run) -> StreamDecomposition | PrivateStreamDecomposition:
-        found = run.result()
-        if self._weights is None or not isinstance(found, StreamDecomposition):
-            return found
-        return self._weights.normalize(found)
-
     @property
     def _n_charges(self) -> int:
         return 0 if self._account is None else len(self._account.ledger.charges)
@@ -389,11 +384,6 @@ class OnlineDecomposer:
     def _n_spent(self) -> int:
         """Rows that a private run has paid for: every charge is for one batch."""
         return self._n_charges * (self._settings.batch_size or 0)
-
-    def _look_at(self, checked: Any) -> None:
-        """Update the squares of the columns; not in a private run, where no message may depend on a value."""
-        if self._account is None and not is_on_cluster(checked):
-            self._squares.update(checked)
 
     def _checked_names(self, rows: Any) -> tuple[str, ...] | None:
         """Return the names of the columns: those of these rows, or, if they have none, those before; they must agree.
@@ -427,30 +417,6 @@ class OnlineDecomposer:
             raise ValueError("Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or pass an array.")
         return as_batch_weights(sample_weight, int(rows.shape[0]))
 
-    def _weights_after(self, weights: FloatArray | None, n_new: int, n_before: int) -> WeightSum | None:
-        """Return the sums of weights with those of new rows; None if no row has had a weight."""
-        if weights is None and self._weights is None:
-            return None
-        before = WeightSum.of_ones(n_before) if self._weights is None else self._weights
-        return before.after(np.ones(n_new) if weights is None else weights)
-
-    def _push(self, run: Run, rows: Any, report: Callable[[Progress], object] | None) -> None:
-        """Push rows, and call back after every batch that they close."""
-        start = 0
-        while start < rows.shape[0]:
-            if run.batches.room(run) == 0:  # a second interrupt came while the first was handled
-                run.close()
-            stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
-            n_closed = run.n_closed
-            if is_on_cluster(rows):
-                for _ in sum_on_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
-                    pass
-            else:
-                run.push(row_slice(rows, start, stop))
-            start = stop
-            if report is not None and run.n_closed > n_closed:
-                report(run.progress)
-
     def _go_back(self, run: Run, snapshot: Snapshot, n_charges: int) -> None:
         """Go back to the snapshot or, if something was released since, to the end of what was paid for.
 
@@ -475,3 +441,18 @@ class OnlineDecomposer:
             )
         if n_spent > n_closed and self._run is not None:
             self._run.go_on_with(self._run.state, n_closed=n_spent)
+
+
+def _push_on_cluster(run: Run, rows: Any, report: Callable[[Progress], object] | None) -> None:
+    """Let the workers of a cluster add up rows, and call back after every batch that they close."""
+    start = 0
+    while start < rows.shape[0]:
+        if run.batches.room(run) == 0:  # a second interrupt came while the first was handled
+            run.close()
+        stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
+        n_closed = run.n_closed
+        for _ in sum_on_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
+            pass
+        start = stop
+        if report is not None and run.n_closed > n_closed:
+            report(run.progress)

@@ -38,6 +38,9 @@ N_SEGMENTS = 16
 #: The fewest rows that are searched before the end of a stream, per column, per component and in all.
 _ROWS_PER_COLUMN, _ROWS_PER_COMPONENT, _FEWEST_ROWS = 10, 50, 1000
 
+#: A component is clear if rows that did not find it give it a weight of this many standard errors.
+CLEAR = 3.0
+
 #: Joint power steps on a moment that is known.
 _N_STEPS = 10
 
@@ -240,8 +243,9 @@ class MomentSolver(WholeMoment, Doubling, State):
         after = self._with(reply, n_rows) if n_rows else self
         if after.mean is None:
             return after
-        rows = float(after.n_rows)
-        return replace(after._refitted(), weight=rows, squared_weight=rows)
+        found, rows = after._refitted(), float(after.n_rows)
+        # Each segment has the values of vectors that earlier rows found.
+        return replace(found, weight=rows, squared_weight=rows, confirmed=found.confirmed_by_last_rows(CLEAR))
 
     def _with(self, reply: FloatArray, n_rows: int) -> MomentSolver:
         """Return the state with a reply taken in."""

@@ -1,7 +1,11 @@
 """One pass over rows for their fourth moment or cumulant, and more components than columns.
 
 The first rows are kept, to choose the frame of the coordinates. All rows are then added up in groups
-(`odeco.online.pair_sums`), whose differences give the standard errors (`odeco.online.fourth_moment`).
+(`odeco.online.pair_sums`). A cumulant is decomposed in coordinates in which the covariance is the identity: there the
+sampling errors of all pairs have about the same size. So is a raw moment whose number of components is selected, from
+rows without noise. With a given number it is decomposed as it is, because noise in the rows is part of a raw moment,
+and as large as the components where all directions are made equal. For the standard errors, each group is left out in
+turn, and all components take one Gauss-Newton step.
 
 Where the d⁴/24 distinct moments are too many, only the product of the flattening with a matrix W is added up, of d² m/2
 numbers. The columns of W are a basis of the leading eigenvectors of the flattening of the first rows, of the half that
@@ -10,6 +14,7 @@ finds eigenvectors: a range finder whose last step takes all rows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -23,10 +28,13 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import core_width
 from odeco.cp.subspace_power import largest_rank
+from odeco.cp.symmetric import SymmetricProblem
+from odeco.cp.whitening import Whitener
 from odeco.errors import BadRowError, StreamEndedError
 from odeco.io.rows import is_sparse, stored_numbers
 from odeco.online.entries import StreamSolver, check_n_rows
-from odeco.online.fourth_moment import FourthComponents, PairMoments, decompose_pairs
+from odeco.online.fourth_moment import FourthComponents, GroupMeans, PairMoments
+from odeco.online.fourth_rank import fit_fourth, select_fourth_rank, with_resolution
 from odeco.online.pair_sums import (
     N_GROUPS,
     group_numbers,
@@ -36,7 +44,9 @@ from odeco.online.pair_sums import (
     sum_products,
     with_columns,
 )
+from odeco.power.gauss_newton_step import gauss_newton_step
 from odeco.tensors.components import Components, no_components
+from odeco.tensors.flattened import FactoredTensor, FlattenedTensor
 
 #: Rows of a segment, and segments that workers of a cluster add up at a time.
 _SEGMENT, _N_SEGMENTS = 2**16, 16
@@ -46,6 +56,12 @@ _FEWEST_ROWS, _ROWS_PER_COLUMN, _ROWS_FOR_BASIS = 1000, 10, 16
 
 #: Of coordinates scaled to variance 1, directions with less variance than this share of the largest are not enlarged.
 _MIN_VARIANCE = 1e-4
+
+#: The jackknife and the choice of a number need groups of at least this many rows.
+_ROWS_PER_GROUP = 10
+
+#: The relative residual at which the Gauss-Newton step of the jackknife is solved.
+_STEP_TOLERANCE = 1e-6
 
 #: Rounds of the range finder in the first rows.
 _N_ROUNDS = 3
@@ -201,15 +217,40 @@ class FourthMomentSolver(StreamSolver, State):
         after = self.advance(reply, n_rows) if n_rows else self
         if after.frame is None:
             return after
-        return decompose_pairs(
-            after.groups,
-            after.n_rows,
-            after.frame,
-            after.basis,
-            after.n_components,
-            after.seed,
-            cumulant=after.cumulant,
-        )
+        with one_blas_thread():  # results must not depend on the number of threads
+            return after._decomposed(GroupMeans(after.groups, after.frame, after.basis, after.cumulant))
+
+    def _decomposed(self, means: GroupMeans) -> FourthComponents:
+        """Return the components of the moment of all groups together, and their errors."""
+        k, frame, n_groups, evidence = self.n_components, means.frame, len(means.groups), None
+        moments, counts = means.of(np.ones(n_groups, bool)), self.n_rows * means.groups[:, -1]
+        enough = float(counts.min()) >= _ROWS_PER_GROUP
+        whitener = moments.whitener()
+        if k is not None and not self.cumulant:  # as they are: whitening would enlarge the noise in the rows
+            whitener = Whitener(np.eye(len(frame)), np.eye(len(frame)))
+        if k is None:
+            if not enough:
+                raise ValueError(
+                    f"The number of components of a fourth moment is selected from {n_groups} groups of at least "
+                    f"{_ROWS_PER_GROUP} rows. Got {self.n_rows} rows in all. Pass more rows, or n_components as an int."
+                )
+            evidence = select_fourth_rank(means, whitener, self.seed)
+            k = evidence.rank
+        if k == 0:
+            return FourthComponents(no_components(len(frame), 4), None, evidence, moments, (), counts)
+        inside = fit_fourth(moments.tensor(whitener, k), k, self.seed)
+        if evidence is not None:
+            evidence = with_resolution(evidence, means, whitener, inside)
+        lift: FloatArray = np.linalg.solve(frame[:, :-1].T, whitener.backward).astype(np.float64, copy=False)
+        found = FourthComponents(_lifted(inside, lift), None, evidence, moments, (), counts)
+        if not enough:
+            return found
+        without = [means.of(np.arange(n_groups) != number) for number in range(n_groups)]
+        steps = [_lifted(_one_step(each.tensor(whitener, k), inside), lift) for each in without]
+        weights = found.jackknife(found.components.weights, [each.weights for each in steps])
+        angles = np.linalg.norm(found.jackknife(found.components.vectors, [each.vectors for each in steps]), axis=0)
+        errors = weights, np.minimum(angles, math.pi / 2)
+        return replace(found, errors=errors, left_out=tuple(zip(without, steps, strict=True)))
 
     def _begun(self, rows: Any) -> FourthMomentSolver:
         """Return the state after the first rows: their frame, and their own sums in groups."""
@@ -261,3 +302,19 @@ def _leading(rows: Any, frame: FloatArray, width: int, seed: int, *, cumulant: b
         products = PairMoments.of(total.ravel() / rows.shape[0], frame, basis, cumulant=cumulant).flattening
         basis = np.linalg.qr(products)[0]
     return np.asarray(basis, np.float64)
+
+
+def _one_step(tensor: FlattenedTensor | FactoredTensor, found: Components) -> Components:
+    """Return components after one Gauss-Newton step towards the least-squares fit of another tensor."""
+    problem = SymmetricProblem(tensor)
+    signs, points = problem.as_points(found)
+    descent = problem.descent(signs, points, problem.image(points))
+    step = gauss_newton_step(points, signs, descent, 4, damping=0.0, tolerance=_STEP_TOLERANCE)
+    return problem.from_points(signs, points + step)
+
+
+def _lifted(inside: Components, lift: FloatArray) -> Components:
+    """Return components of the whitened tensor as components of that of the rows."""
+    vectors = lift @ inside.vectors
+    lengths = np.linalg.norm(vectors, axis=0)
+    return Components(inside.weights * lengths**4, vectors / lengths, 4)

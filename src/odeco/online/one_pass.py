@@ -31,14 +31,14 @@ from odeco.io.rows import is_sparse, row_slice
 from odeco.online.block import (
     QuantizedRows,
     RowBlock,
-    RowLimit,
     block_share,
     most_block_rows,
     most_quantized_rows,
     row_chunks,
 )
-from odeco.online.entries import N_SEGMENTS, Doubling, check_n_rows, first_search
-from odeco.online.search import CLEAR, Found, count_components, mean_over, search_rows
+from odeco.online.entries import CLEAR, N_SEGMENTS, Doubling, check_n_rows, first_search
+from odeco.online.kept_rows import RowLimit
+from odeco.online.search import Found, count_components, mean_over, search_rows
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import no_components
 

@@ -8,8 +8,9 @@ noise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,14 +27,18 @@ from odeco.online.drift import DriftSolver
 from odeco.online.entries import EntriesSolver, MomentSolver, StreamSolver
 from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
+from odeco.online.kept_rows import KeptRows
 from odeco.online.one_pass import OnePassSolver
 from odeco.online.range_finder import CoreSolver
-from odeco.online.sums import Held, KeptRows, RowSum, SavedSum
+from odeco.online.sums import Held, RowSum, SavedSum
 from odeco.online.tree import Part
 from odeco.power.power_method import PowerSolver
 from odeco.power.solver import Solver
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
+
+if TYPE_CHECKING:
+    from odeco.online.weights import WeightSum
 
 AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 
@@ -197,11 +202,19 @@ class SavedRun(State):
         return int(self.solver.probes.shape[0])
 
 
+class Weights(Protocol):
+    """The weights of rows."""
+
+    def up_to(self, n_rows: int) -> WeightSum:
+        """Return the sums of the weights of the first rows."""
+
+
 class Snapshot(NamedTuple):
     """A moment of a run to which it can go back."""
 
     now: RunState
     held: Held
+    weights: Weights | None
 
 
 class Run:
@@ -211,6 +224,8 @@ class Run:
         self.batches = batches
         self.mean = BatchMean() if mean is None else mean
         self._now = RunState(state, self.mean.sum_for(state), n_closed)
+        #: The weights of rows, if they have any; rows are multiplied by their roots before they are pushed.
+        self.weights: Weights | None = None
         # The last estimate of one pass, by the number of rows.
         self._estimate: tuple[int, Solver | FourthComponents, Any] | None = None
 
@@ -242,7 +257,17 @@ class Run:
     @property
     def components(self) -> Components:
         """The components found so far; there may be none."""
-        return self.mean.components(self.state.components, self.notes)
+        return self._in_units_of_rows(self.state.components, self.notes)
+
+    def _in_units_of_rows(self, found: Components, notes: Any) -> Components:
+        """Return components of the solver as those of the rows, which may have weights."""
+        found, weights = self.mean.components(found, notes), self._weight_sum
+        return found if weights is None or not found.n_components else weights.components(found)
+
+    @property
+    def _weight_sum(self) -> WeightSum | None:
+        """The sums of the weights of all rows so far, each counted once; None if they have none."""
+        return None if self.weights is None else self.weights.up_to(self.place.length or self.n_rows)
 
     @property
     def n_rows(self) -> int:
@@ -259,10 +284,12 @@ class Run:
         """The progress of the run."""
         return self.batches.progress(self)
 
-    def push(self, rows: Any) -> None:
-        """Add rows, closing batches when they are complete, until all rows are used or no more are needed."""
+    def push(self, rows: Any, report: Callable[[Progress], object] | None = None) -> None:
+        """Add rows until all are used or no more are needed; batches that are complete are closed and reported."""
         start, n_rows = 0, int(rows.shape[0])
         while start < n_rows and not self.is_complete:
+            if self.batches.room(self) == 0:  # a second interrupt came while the first was handled
+                self.close()
             room = self.batches.room(self)
             stop = n_rows if room is None else min(n_rows, start + room)
             now = self._now
@@ -272,6 +299,8 @@ class Run:
             start = stop
             if self.batches.room(self) == 0:
                 self.close()
+                if report is not None:
+                    report(self.progress)
 
     def take(self, part: Part, *, dense: bool) -> None:
         """Add the sum over the rows that follow, at most as many as the batch has room for."""
@@ -295,7 +324,7 @@ class Run:
         try:
             after = now.state.advance(reply, n_rows)
         except RankError as error:
-            error.found = self.mean.components(error.found, release)
+            error.found = self._in_units_of_rows(error.found, release)
             raise
         notes = self.mean.notes_after(self, release, after)
         self.go_on_with(self.batches.following(after), n_closed=now.n_closed + n_rows, notes=notes)
@@ -304,6 +333,8 @@ class Run:
         """Raise if the rank was selected automatically, and is 0."""
         if state.rank_evidence is not None and state.rank_evidence.rank == 0:
             evidence = self.mean.evidence(state.rank_evidence, self.notes if notes is None else notes)
+            weights = self._weight_sum
+            evidence = evidence if weights is None else weights.evidence(evidence)
             raise no_signal_error(evidence.weights, evidence.noise_levels, state.components)
 
     def go_on_with(self, state: Solver, **changes: Any) -> None:
@@ -318,12 +349,12 @@ class Run:
         """Return this moment, to `go_back` to; until `release_snapshot` its arrays are not written over."""
         held = self.total.held
         self.total.kept = held.levels
-        return Snapshot(self._now, held)
+        return Snapshot(self._now, held, self.weights)
 
     def go_back(self, snapshot: Snapshot) -> None:
         """Go back to a moment, as if nothing had happened since."""
         snapshot.now.total.held = snapshot.held
-        self._now = snapshot.now
+        self._now, self.weights = snapshot.now, snapshot.weights
 
     def release_snapshot(self, snapshot: Snapshot) -> None:
         """Allow the arrays of a moment to be written over."""
@@ -349,7 +380,10 @@ class Run:
             n_rows=self.n_rows,
             rank_evidence=state.rank_evidence,
         )
-        return self.mean.result(result, self, notes)
+        finished, weights = self.mean.result(result, self, notes), self._weight_sum
+        if weights is None or not isinstance(finished, StreamDecomposition):  # private rows have no weights
+            return finished
+        return weights.result(finished)
 
     def _so_far(self) -> tuple[Solver | FourthComponents, Any]:
         """Return the solver with the best estimate from all rows, and the notes that go with it."""

@@ -29,6 +29,7 @@ from odeco.cp.small import decompose_core, fit_independent
 from odeco.errors import RankError
 from odeco.io.rows import is_sparse, row_slice
 from odeco.online.block import QuantizedRows, row_chunks
+from odeco.online.entries import CLEAR
 from odeco.online.held_out import N_GROUPS, HeldOut, select_on_held_out
 from odeco.online.sums import RowSum
 from odeco.power.power_method import zero_image_error
@@ -47,9 +48,6 @@ _N_STEPS = 6
 
 #: How often what a slice of many rows found is taken out of them, and steps of what was found with what was hidden.
 _N_DEFLATIONS, _N_JOINT_STEPS = 2, 2
-
-#: A component is clear if rows that did not find it give it a weight of this many standard errors of Gaussian rows.
-CLEAR = 3.0
 
 #: A component that is found again has at least this cosine with the one that is known.
 SAME = 0.7

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, replace
-from pathlib import Path
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from typing import Any, Literal, Protocol, cast
 
 from odeco._util.arguments import as_seed, check_choice, check_count, check_number, check_order
 from odeco._util.types import RngLike
 from odeco.decompose.result import StreamDecomposition
 from odeco.display.progress import following
-from odeco.errors import ClusterError, FileFormatError, SourceError
+from odeco.errors import SourceError
 from odeco.io.coerce import as_source
 from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
 from odeco.io.source import BatchSource, Source, is_on_cluster
 from odeco.online.batches import Progress
-from odeco.online.checkpoint import RunFile
+from odeco.online.checkpoint import Checkpoint
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
 from odeco.online.tree import rows_per_chunk, rows_per_unit
-from odeco.online.weights import WeightedSource, WeightSum, check_can_be_weighted
+from odeco.online.weights import WeightedSource, check_can_be_weighted
 
 
 def decompose_stream(
@@ -155,16 +153,9 @@ def decompose_stream(
     """
     check_choice("method", method, METHODS)
     on_cluster = client is not None or is_on_cluster(data)
-    selection = {"columns": columns, "drop": drop}
-    if on_cluster and sample_weight is not None:
-        raise ValueError(
-            "Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or multiply each by the p-th root of "
-            "its weight, and divide the weights of components by the mean weight."
-        )
+    selection = {"columns": columns, "drop": drop, "sample_weight": sample_weight}
     reader: Reader = (
-        ClusterReader(data, client, **selection)
-        if on_cluster
-        else LocalReader(data, sample_weight=sample_weight, order=order, **selection)
+        ClusterReader(data, client, **selection) if on_cluster else LocalReader(data, order=order, **selection)
     )
     settings = Settings(
         n_components=n_components,
@@ -186,46 +177,41 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
-    with following(callback, progress) if progress else nullcontext(callback) as report:
-        _pull(reader, run, file, report)
+    run.weights = reader.weighted
+    if checkpoint is not None:
+        reader.compare_with(file.digest)
+    with (
+        following(callback, progress) if progress else nullcontext(callback) as report,
+        file.saved_if_cluster_fails(run),
+    ):
+        while not run.is_complete:
+            for n_ahead in reader.feed(run):
+                file.digest = reader.digest
+                file.save_if_due(run)
+                if report is not None:
+                    with file.saved_if_interrupted(run):
+                        report(run.progress.ahead(n_ahead))
+                if run.is_complete:
+                    break
+            else:
+                run.batches.end_pass(run)
     if keep_checkpoint:
         file.save(run)
     else:
         file.remove()
-    result = cast("StreamDecomposition", run.result())  # not private
-    length = run.place.length
-    if length is not None:  # in passes every row counts once
-        result = replace(result, n_rows=length, n_passes=run.n_rows // length)
-    if reader.weighted is not None:
-        result = WeightSum.of(reader.weighted.weight_blocks(result.n_rows)).normalize(result)
-    if reader.columns is not None:
-        result = result.with_names(reader.columns)
+    result = _result(run, reader)
     if not settings.takes_one_pass(reader.n_features):  # whose components do not depend on the units of columns
         warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
     return result
 
 
-def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progress], object] | None) -> None:
-    """Feed a run with all rows, as often as it needs them, until it is complete."""
-    if file.path is not None:
-        reader.compare_with(file.digest)
-    try:
-        while not run.is_complete:
-            for n_ahead in reader.feed(run):
-                file.digest = reader.digest
-                file.save_if_due(run)
-                if callback is not None:
-                    with file.saved_if_interrupted(run):
-                        callback(run.progress.ahead(n_ahead))
-                if run.is_complete:
-                    return
-            run.batches.end_pass(run)
-    except ClusterError as error:
-        file.save(run)
-        kept = "Pass `checkpoint` to be able to resume."
-        if file.path is not None:
-            kept = f"The state after {run.n_rows:,} rows is in {file.path}: call again to resume from it."
-        raise ClusterError(f"{error} {kept}") from error
+def _result(run: Run, reader: Reader) -> StreamDecomposition:
+    """Return the result of a run, of weighted rows if they have weights, and with the names of their columns."""
+    result = cast("StreamDecomposition", run.result())  # not private
+    length = run.place.length
+    if length is not None:  # in passes every row counts once
+        result = replace(result, n_rows=length, n_passes=run.n_rows // length)
+    return result if reader.columns is None else result.with_names(reader.columns)
 
 
 def _passes(reader: Reader, settings: Settings, n_passes: int | None) -> int | None:
@@ -338,7 +324,12 @@ class ClusterReader:
     digest: str | None = None
     _checksum: int | None = None  # of the rows of the last whole pass
 
-    def __init__(self, data: Any, client: Any, **selection: Any) -> None:
+    def __init__(self, data: Any, client: Any, *, sample_weight: Any = None, **selection: Any) -> None:
+        if sample_weight is not None:
+            raise ValueError(
+                "Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or multiply each by the p-th "
+                "root of its weight, and divide the weights of components by the mean weight."
+            )
         self._rows = cluster_rows(data, None, client=client, **selection)
         self.n_features = self._rows.n_features
         self.squares = ColumnSquares()  # stays empty: this process reads no row
@@ -371,76 +362,3 @@ class ClusterReader:
                     "a fixed seed, or keep the rows with `persist()`."
                 )
             self._checksum = checksum % 2**64
-
-
-class Checkpoint:
-    """The file from which a run resumes: saved at intervals, and read if it exists.
-
-    Parameters
-    ----------
-    path : path or None
-        The file; None for none.
-    seconds : float
-        The least number of seconds between two saves.
-    settings, seed, source
-        Identify the run: the file of another run is refused.
-
-    Attributes
-    ----------
-    digest : str or None
-        The checksum of the rows read in the current pass, which goes into the file.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str] | None, seconds: float, settings: Settings, seed: int, source: str
-    ) -> None:
-        self.path = None if path is None else Path(path)
-        self.seconds, self.settings, self.seed, self.source = seconds, settings, seed, source
-        self.digest: str | None = None
-        self._last = time.monotonic()
-
-    def load(self, *, any_seed: bool, stops_when_found: bool) -> Run | None:
-        """Return the run as it was saved last, or None if there is no file.
-
-        The seed in the file must be that of this run; with `any_seed` it becomes that of this run.
-        """
-        if self.path is None or not self.path.exists():
-            return None
-        file = RunFile.load(self.path)
-        if any_seed:
-            self.seed = file.seed
-        asked = {**asdict(self.settings), "source": self.source, "seed": self.seed}
-        held = {**asdict(file.settings), "source": file.source, "seed": file.seed}
-        for name, wanted in asked.items():
-            if held[name] != wanted:
-                raise FileFormatError(
-                    f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
-                    f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
-                )
-        self.digest = file.digest
-        return file.resume(stops_when_found=stops_when_found)
-
-    def save_if_due(self, run: Run) -> None:
-        """Save if the last save was `seconds` ago."""
-        if time.monotonic() - self._last >= self.seconds:
-            self.save(run)
-
-    def save(self, run: Run) -> None:
-        """Save now, if there is a file to save to."""
-        if self.path is not None:
-            RunFile(self.settings, self.seed, self.source, run=run.saved(), digest=self.digest).save(self.path)
-            self._last = time.monotonic()
-
-    @contextmanager
-    def saved_if_interrupted(self, run: Run) -> Iterator[None]:
-        """Save if the body raises: a callback can end a run by an exception without loss."""
-        try:
-            yield
-        except BaseException:
-            self.save(run)
-            raise
-
-    def remove(self) -> None:
-        """Remove the file."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)

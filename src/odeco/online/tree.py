@@ -15,7 +15,6 @@ import numpy as np
 
 from odeco._util.types import DataArray, FloatArray
 from odeco.io.rows import is_sparse, join_rows, row_slice
-from odeco.online.thinning import ALL_ROWS
 
 #: The buffer: rows that wait for a chunk to be complete, in pieces; all dense or all CSR, of one width and type.
 Waiting: TypeAlias = "tuple[Any, ...]"
@@ -105,6 +104,10 @@ Levels: TypeAlias = "tuple[FloatArray | None, ...]"
 
 #: Returns the sum of two arrays, in place where it may.
 Add: TypeAlias = "Callable[[FloatArray, DataArray], FloatArray]"
+
+
+#: The threshold that selects all rows, where rows are kept (`odeco.online.kept_rows`).
+ALL_ROWS = 2**32
 
 
 class Part(NamedTuple):

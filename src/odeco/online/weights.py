@@ -1,9 +1,10 @@
 """Weights of the rows of a stream: rows are multiplied by the p-th roots of their weights.
 
 The p-th moment of rows y = w^(1/p) x is the mean of w x⊗ᵖ: that of weighted rows, Σ w x⊗ᵖ / Σ w, times the mean weight.
-So every solver for raw moments does the right thing with the rows y, and its component weights are divided by the mean
-weight at the end. Cumulants and the frame of the whole fourth moment also need second moments, whose rows have other
-roots, and with forgetting the mean weight would have to be forgotten too; these are refused.
+So every solver for raw moments does the right thing with the rows y, and all weights of components that leave the run,
+in results and in errors, are divided by the mean weight. Cumulants, and the coordinates in which the number of
+components of a fourth moment is selected, also need lower moments, whose rows have other roots, and with forgetting the
+mean weight would have to be forgotten too; these are refused.
 
 **Standard errors.** A component has the weight λ = A/B, with A the mean of w v over rows, v the value of a row along
 it, and B the mean weight. The spread between segments gives σ_A. To first order the error of λ is that of A minus λ
@@ -15,21 +16,23 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from odeco._util.schema import require
 from odeco._util.types import FloatArray
+from odeco.cp.rank import RankEvidence
 from odeco.decompose.result import StreamDecomposition
 from odeco.io.coerce import as_source
 from odeco.io.rows import as_weights, csr_view, is_sparse
 from odeco.io.source import Source
+from odeco.online.run import Weights
 from odeco.online.settings import Settings
 from odeco.online.sums import RowSum, SavedSum
-from odeco.online.thinning import ALL_ROWS
+from odeco.online.tree import ALL_ROWS
 from odeco.tensors.components import Components
 
 #: Weights of one that are added at a time.
@@ -38,12 +41,16 @@ _BLOCK = 2**20
 
 def check_can_be_weighted(settings: Settings, dimension: int) -> None:
     """Raise if rows of a run with these settings cannot have weights."""
-    if settings.takes_one_pass(dimension) or settings.forgetting < 1:
-        given = f"forgetting={settings.forgetting}" if settings.forgetting < 1 else "the whole fourth moment"
+    given = None
+    if settings.moment == "cumulant":
+        given = "moment='cumulant', which needs lower moments too, whose rows have other roots"
+    elif settings.takes_one_pass(dimension) and settings.automatic:
+        given = "n_components='auto' for the whole fourth moment, in coordinates that need the second moment"
+    elif settings.forgetting < 1:
+        given = f"forgetting={settings.forgetting}, which would have to forget weights too"
+    if given is not None:
         raise ValueError(
-            "`sample_weight` is for raw moments over all rows, at order 4 with method='core': cumulants, the whole "
-            "fourth moment, whose frame is that of the first rows, and forgetting need other sums of weights. "
-            f"Got {given}. Leave that out, or repeat rows."
+            f"`sample_weight` is for raw moments over all rows. Got {given}. Leave that out, or repeat rows."
         )
 
 
@@ -74,17 +81,12 @@ class WeightSum:
         self.sum = RowSum("image", np.array([[1.0], [0.0]]), 2)
 
     @classmethod
-    def of(cls, blocks: Iterable[FloatArray]) -> WeightSum:
-        """Return the sums over blocks of weights."""
-        total = cls()
-        for weights in blocks:
-            total = total.after(weights)
-        return total
-
-    @classmethod
     def of_ones(cls, n_rows: int) -> WeightSum:
         """Return the sums over rows without weights."""
-        return cls.of(np.ones(min(_BLOCK, n_rows - start)) for start in range(0, n_rows, _BLOCK))
+        total = cls()
+        for start in range(0, n_rows, _BLOCK):
+            total = total.after(np.ones(min(_BLOCK, n_rows - start)))
+        return total
 
     def after(self, weights: FloatArray) -> WeightSum:
         """Return the sums with more weights; this one stays as it is."""
@@ -93,26 +95,67 @@ class WeightSum:
         total.sum.update(np.column_stack([weights, np.ones(len(weights))]))
         return total
 
-    def normalize(self, found: StreamDecomposition) -> StreamDecomposition:
-        """Return what was found in rows times roots of weights as that of weighted rows."""
-        n_rows, ((squares,), (total,)) = self.sum.n_rows, self.sum.total()
+    @property
+    def mean(self) -> float:
+        """The mean weight."""
+        total = float(self.sum.total()[1, 0])
         if not total > 0:
             raise ValueError(
                 "`sample_weight` must have at least one weight above zero. All are zero so far. Pass a positive weight "
                 "for every row that counts."
             )
-        mean, evidence, errors = total / n_rows, found.rank_evidence, found.weight_errors
-        weights = found.components.weights / mean
+        return total / self.sum.n_rows
+
+    def components(self, found: Components) -> Components:
+        """Return what was found in rows times roots of weights as components of weighted rows."""
+        return Components(found.weights / self.mean, found.vectors, found.order)
+
+    def evidence(self, evidence: RankEvidence) -> RankEvidence:
+        """Return the evidence for their number in the same way."""
+        mean = self.mean
+        return replace(evidence, weights=evidence.weights / mean, noise_levels=evidence.noise_levels / mean)
+
+    def result(self, found: StreamDecomposition) -> StreamDecomposition:
+        """Return a result in the same way, with errors that include that of the mean weight."""
+        n_rows, squares, mean = self.sum.n_rows, float(self.sum.total()[0, 0]), self.mean
+        components, errors = self.components(found.components), found.weight_errors
         spread = math.sqrt(max(squares / n_rows - mean**2, 0.0) / n_rows) / mean
-        if evidence is not None:
-            noise_levels = evidence.noise_levels / mean
-            evidence = replace(evidence, weights=evidence.weights / mean, noise_levels=noise_levels)
         return replace(
             found,
-            components=Components(weights, found.components.vectors, found.components.order),
-            weight_errors=None if errors is None else errors / mean + np.abs(weights) * spread,
-            rank_evidence=evidence,
+            components=components,
+            weight_errors=None if errors is None else errors / mean + np.abs(components.weights) * spread,
+            rank_evidence=None if found.rank_evidence is None else self.evidence(found.rank_evidence),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class PushedWeights:
+    """The weights of rows that are pushed: their sums over earlier batches, and those of the current one."""
+
+    before: WeightSum
+    weights: FloatArray
+
+    @classmethod
+    def after(
+        cls, known: Weights | None, weights: FloatArray | None, n_new: int, n_before: int
+    ) -> PushedWeights | None:
+        """Return the weights known with those of `n_new` rows after `n_before`; None if no row has had a weight."""
+        if known is None and weights is None:
+            return None
+        before = WeightSum.of_ones(n_before) if known is None else known.up_to(n_before)
+        return cls(before, np.ones(n_new) if weights is None else weights)
+
+    @classmethod
+    def restored(cls, saved: SavedSum) -> PushedWeights:
+        """Return weights whose sums were saved."""
+        total = WeightSum()
+        total.sum.restore(saved)
+        return cls(total, np.empty(0))
+
+    def up_to(self, n_rows: int) -> WeightSum:
+        """Return the sums over the first rows."""
+        n_new = n_rows - self.before.sum.n_rows
+        return self.before.after(self.weights[:n_new]) if n_new else self.before
 
 
 class WeightedSource(Source):
@@ -155,17 +198,17 @@ class WeightedSource(Source):
         by = self._weights if isinstance(self._weights, str) else f"{zlib.crc32(self._weights.tobytes()):08x}"
         return f"{self._source.fingerprint()}:weights:{by}"
 
-    def weight_blocks(self, n_rows: int) -> Iterator[FloatArray]:
-        """Yield the weights of the first rows."""
+    def up_to(self, n_rows: int) -> WeightSum:
+        """Return the sums of the weights of the first rows."""
         if not isinstance(self._weights, str):
-            yield self._weights[:n_rows]
-            return
-        left = n_rows
+            return WeightSum().after(self._weights[:n_rows])
+        total, left = WeightSum(), n_rows
         for block in self._source:
             if left <= 0:
-                return
-            yield self._split(block[:left])[1]
+                break
+            total = total.after(self._split(block[:left])[1])
             left -= len(block)
+        return total
 
     def _blocks(self, row: int) -> Iterator[Any]:
         for block in self._source.iterate_from(row):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field, part_field
@@ -34,8 +35,10 @@ _RIDGE = 1e-5
 #: A joint step may bring a vector this much nearer to the span of stronger ones, as a share of its distance.
 _LEAST_APART = 0.1
 
-#: Deviations after which the spread of values is known to a quarter.
-_ENOUGH_DEVIATIONS = 8
+#: The largest value of a Gaussian tensor of order 3 at unit vectors is about this times √d standard deviations of one
+#: value (the ground state of the spherical 3-spin model, Auffinger, Ben Arous and Černý 2013), and exceeds its mean by
+#: this many of them in one of 90 cases at most (Borell's inequality, e^(−t²/2)).
+_GROUND_STATE, _ABOVE_FLOOR = 1.657, 3.0
 
 #: Weights and numbers of rows in a file are at most this.
 _MAX_ROWS = 2.0**63
@@ -75,8 +78,9 @@ class Tracker(State):
     rank_evidence : RankEvidence or None
         The evidence for the number of components, if that was not given.
     confirmed : array of k booleans, or None
-        Which components rows confirm that did not find them; None for all. The others may fit noise, and rows that
-        found them would bear them out, so nothing is said of their angles.
+        Which components rows confirm that did not find them. The others may fit noise, and rows that found them would
+        bear them out, so nothing is said of their angles. None if no rows were held out: in passes, components of
+        order 3 then count as confirmed above the weight that noise alone would show.
     """
 
     probes_converge: ClassVar[bool] = False
@@ -230,9 +234,16 @@ class Tracker(State):
             return None
         rows = self.n_deviations * self.weight**2 / self.squared_weight
         weight_errors = np.sqrt(np.maximum(self.value_spread, 0) / rows)
-        angle_errors = np.sqrt(np.maximum(self.image_spread, 0) / rows) / np.abs(self.values)
-        if self.confirmed is not None:
-            angle_errors = np.where(self.confirmed, angle_errors, math.pi / 2)
+        across = np.sqrt(np.maximum(self.image_spread, 0) / rows)
+        angle_errors = across / np.abs(self.values)
+        confirmed = self.confirmed
+        if confirmed is None and self.per_pass:  # the rows that are read again are those that found the components
+            d = self.components.dimension
+            # Of a Gaussian tensor, T(u, u, v) has a third of the variance of T(u, u, u), in each of d − 1 directions v.
+            noise = across * math.sqrt(3 / max(1, d - 1))
+            confirmed = np.abs(self.values) > (_GROUND_STATE * math.sqrt(d) + _ABOVE_FLOOR) * noise
+        if confirmed is not None:
+            angle_errors = np.where(confirmed, angle_errors, math.pi / 2)
         if not self.orthogonal:  # a vector that errs by more than it differs from the span of the others is not known
             apart = _distances(self.components.vectors)
             angle_errors = np.where(angle_errors < apart, angle_errors, math.pi / 2)
@@ -241,11 +252,13 @@ class Tracker(State):
     def confirmed_by_last_rows(self, n_errors: float) -> NDArray[np.bool_]:
         """Tell which values over the rows since the vectors were moved last are larger than `n_errors` of their errors.
 
-        These rows had no part in the vectors. After few deviations the errors are not known well enough to tell.
+        These rows had no part in the vectors. After few deviations the errors themselves are uncertain, and as many
+        more are asked for as Student's law says.
         """
         n_rows = self.weight - self.settled_weight
-        if self.n_deviations < _ENOUGH_DEVIATIONS or n_rows <= 0:
+        if self.n_deviations < 2 or n_rows <= 0:
             return np.zeros(self.values.shape, dtype=np.bool_)
+        n_errors = float(stdtrit(self.n_deviations, ndtr(n_errors)))
         values = (self.weight * self.values - self.settled_weight * self.settled_values) / n_rows
         errors = np.sqrt(np.maximum(self.value_spread, 0) / self.n_deviations / n_rows)
         confirmed: NDArray[np.bool_] = np.abs(values) > n_errors * errors

@@ -17,7 +17,7 @@ from odeco.errors import SourceError
 from odeco.io.reading import sum_of_bits
 from odeco.io.rows import check_private_structure, is_sparse, row_slice, to_csr
 from odeco.io.source import Block, Source
-from odeco.online.block import QuantizedRows, RowLimit, join_kept
+from odeco.online.block import QuantizedRows, join_kept
 from odeco.online.dask.client import (
     MAX_TRIES,
     Cluster,
@@ -28,11 +28,11 @@ from odeco.online.dask.client import (
     wait_for,
 )
 from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows
+from odeco.online.kept_rows import KeptRows, RowLimit, first_threshold, selected
 from odeco.online.run import Run
-from odeco.online.sums import KeptRows, Question, RowSum, check_size
+from odeco.online.sums import Question, RowSum, check_size
 from odeco.online.sums import Question as Kind
-from odeco.online.thinning import ALL_ROWS, first_threshold, selected
-from odeco.online.tree import RADIX, Part, joined, nodes, rows_per_unit
+from odeco.online.tree import ALL_ROWS, RADIX, Part, joined, nodes, rows_per_unit
 from odeco.privacy.clip import clipped_rows
 
 
