@@ -270,19 +270,17 @@ class CPFits:
                 self._sharpen(rank)
             return self.nothing, 1.0
         self.report(f"looking at what {rank} components leave")
-        one, chance = self._strongest(rank)
-        if chance <= SIGNIFICANCE and self._sharpen(rank):
+        left, found = self.problem.without(self.fit(rank).components), list[tuple[Components, float]]()
+        for gain in (SEARCH_GAIN, _SECOND_GAIN):
+            one = strongest(left, self.generator, gain)
+            weight = float(one.weights[0])
+            real = weight**2 > self._floor  # what may be rounding error is no component
+            found.append((one, self.noise.chance(self.height(weight, self.deviation(rank))) if real else 1.0))
+            if not SIGNIFICANCE < found[-1][1] < _USUAL_CHANCE:  # where it is not clear, look again
+                break
+        if found[0][1] <= SIGNIFICANCE and self._sharpen(rank):
             return self.next(rank)
-        if SIGNIFICANCE < chance < _USUAL_CHANCE:  # not clear: look again
-            one, chance = min((one, chance), self._strongest(rank, _SECOND_GAIN), key=itemgetter(1))
-        return one, chance
-
-    def _strongest(self, rank: int, gain: float = SEARCH_GAIN) -> tuple[Components, float]:
-        one = strongest(self.problem.without(self.fit(rank).components), self.generator, gain)
-        weight = float(one.weights[0])
-        if weight**2 <= self._floor:  # what may be rounding error is no component
-            return one, 1.0
-        return one, self.noise.chance(self.height(weight, self.deviation(rank)))
+        return min(found, key=itemgetter(1))
 
     def _sharpen(self, rank: int) -> bool:
         """Return whether steps from the entries improve a fit that may be off by the rounding errors of images."""
