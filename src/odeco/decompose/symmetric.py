@@ -17,7 +17,7 @@ from odeco._util.arguments import as_generator, check_choice, check_count, check
 from odeco._util.scale import put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
-from odeco.cp.overcomplete import fit_overcomplete, select_overcomplete
+from odeco.cp.overcomplete import FlattenedProblem, fit_overcomplete, in_packed_coordinates, select_overcomplete
 from odeco.cp.random_starts import fit_from_random_starts, select_from_random_starts
 from odeco.cp.rank import (
     MAX_AUTOMATIC,
@@ -39,6 +39,7 @@ from odeco.power.power_method import Callback, PowerSolver, Schedule, run, step,
 from odeco.tensors.components import Components
 from odeco.tensors.dense import as_oracle
 from odeco.tensors.entries import InUnit
+from odeco.tensors.flattened import FlattenedTensor
 from odeco.tensors.oracle import Oracle, squared_norm
 
 Method = Literal["auto", "cp", "power"]
@@ -145,7 +146,7 @@ def decompose(
         "a symmetric embedding": len(oracle.parts) > 1,
     }
     chosen = choose_method(method, needs_power)
-    power = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol}
+    power: dict[str, Any] = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol}
     with oracle.put_back_errors(), following(callback, progress, n_components) as report:
         if chosen == "cp":
             result = _fit(oracle, n_components, generator, tol, report)
@@ -160,18 +161,22 @@ def decompose(
 
 
 def _fit(
-    oracle: InUnit,
+    given: InUnit,
     n_components: int | str,
     generator: np.random.Generator,
     tolerance: float,
     report: Callable[[Stage], object] | None,
 ) -> Decomposition:
     """Fit all components together, with their errors and their structure."""
-    oracle.take_out_norm(generator)
-    problem = SymmetricProblem(oracle, squared_norm(oracle, rng=generator))
+    given.take_out_norm(generator)
+    oracle = in_packed_coordinates(given)
+    if isinstance(oracle, FlattenedTensor):
+        problem: SymmetricProblem = FlattenedProblem(oracle)
+    else:
+        problem = SymmetricProblem(oracle, squared_norm(oracle, rng=generator))
     automatic = isinstance(n_components, str) and n_components == "auto"
     if automatic:
-        most, found = min(oracle.dimension, MAX_AUTOMATIC), select_overcomplete(oracle, generator, callback=report)
+        most, found = min(oracle.dimension, MAX_AUTOMATIC), select_overcomplete(problem, generator, callback=report)
         supported = found is not None and found.evidence is not None and found.evidence.confidence >= SURE
         if found is not None and (supported or problem.spectra(most, generator).n_clear == oracle.dimension):
             selection = found
@@ -181,7 +186,7 @@ def _fit(
                 if oracle.order == 3:
                     found = select_from_random_starts(problem, generator, callback=report)
                 selection = found or selection
-        require_signal(oracle, selection)
+        require_signal(given, selection)
     else:
         k = _check_rank(n_components, problem)
         if k <= oracle.dimension:
