@@ -76,7 +76,7 @@ class _Hold(AbstractContextManager[None]):
         _LIMIT.unfinished[key] = weakref.ref(self, lambda _: _LIMIT.release(key, blocks))
         blocks.add(key)
         _LIMIT.holds.add(key)
-        _LIMIT.update()
+        with _LIMIT.lock: _LIMIT.update()  # noqa: E701  # fmt: skip
 
     def __exit__(self, *_: object) -> None:
         _LIMIT.release(id(self), self._blocks)
@@ -91,7 +91,7 @@ class _Limit:
 
     def __init__(self) -> None:
         # A block that the garbage collector deletes may end its hold in the middle of an update in the same thread.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.holds: set[int] = set()
         self.unfinished: dict[int, weakref.ref[_Hold]] = {}
         self.before: list[int | None] = []
@@ -105,16 +105,16 @@ class _Limit:
         """End the hold of a block. It stays unfinished until this is done, so that it is done again if interrupted."""
         blocks.discard(key)
         self.holds.discard(key)
-        self.update()
+        with self.lock: self.update()  # noqa: E701  # fmt: skip
         self.unfinished.pop(key, None)
 
     def update(self) -> None:
-        """Set the limit if a block holds the library, and lift it if none does."""
-        # In one line: a trace function is called where the line changes. If it raised between the end of the work and
-        # the release of the lock, no other thread would ever get the lock. (Signals are not handled there.)
-        with self._lock: self._update()  # noqa: E701  # fmt: skip
+        """Set the limit if a block holds the library, and lift it if none does.
 
-    def _update(self) -> None:
+        It is called with the lock, in one line: a trace function is called where the line changes. If it raised between
+        the end of the work and the release of the lock, no other thread would ever get the lock. (Signals are not
+        handled there.)
+        """
         if self.holds and not self.before:
             self.before = list(map(attrgetter("num_threads"), _blas()))
             _set_threads([1] * len(self.before))

@@ -29,7 +29,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.problem import CPProblem
 from odeco.power.solver import choose_shifts, normalise, power_step, uniform_starts
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 from odeco.tensors.oracle import Oracle
 
 #: The largest number of accepted steps. Near the optimum of a good fit the number of correct digits doubles with each.
@@ -175,23 +175,19 @@ def fit_in_span(
         free = max(1, core.noise.n_entries - rank * core.noise.freedom)
         enough = max(enough, variance * (free + 2 * math.sqrt(2 * free)))
 
-    def fit_from(start: Components) -> Fit:
-        return refine(core, start, negligible=_START_NEGLIGIBLE, max_steps=_START_STEPS)
-
-    best = fit_from(_whitened_start(core, rank, scales, generator))
-    for attempt in range(1, _MAX_STARTS):
-        if core.whole - best.explained <= enough:
-            break
+    best = Fit(no_components(rank, problem.oracle.order), -math.inf, np.empty(0), (), converged=False)
+    for attempt in range(_MAX_STARTS):
         if attempt % 3 == 1:
-            start = _exchanged(core, best.components, generator)
-        elif attempt % 3 == 2:
-            start = _whitened_start(core, rank, scales, generator)
+            directions = _exchanged(core, best.components, generator)
+        elif attempt % 3 == 2 or attempt == 0:
+            directions = _whitened(core, rank, scales, generator)
         else:
-            start = with_weights(core, core.pencil_vectors(rank, attempt // 3 - 1, generator), generator)
-        found = fit_from(start)
+            directions = core.pencil_vectors(rank, attempt // 3 - 1, generator)
+        start = with_weights(core, directions, generator)
+        found = refine(core, start, negligible=_START_NEGLIGIBLE, max_steps=_START_STEPS)
         agreed = abs(found.explained - best.explained) <= _SAME * abs(core.whole - found.explained)
         best = found if found.explained > best.explained else best
-        if agreed:
+        if agreed or core.whole - best.explained <= enough:
             break
     return refine(problem, problem.outside(bases, best.components))
 
@@ -286,28 +282,26 @@ def _halfway(strengths: FloatArray) -> FloatArray:
     return scales
 
 
-def _whitened_start(
-    core: CPProblem, rank: int, scales: Sequence[FloatArray], generator: np.random.Generator
-) -> Components:
+def _whitened(core: CPProblem, rank: int, scales: Sequence[FloatArray], generator: np.random.Generator) -> FloatArray:
     """Return the limits of power iteration of many vectors, in coordinates that are whitened halfway."""
     whitened = core.divided(scales)
     slices = [whitened.slice_vectors(rank, generator) for _ in range(SLICES)]
     block = np.hstack([*slices, generator.standard_normal((core.oracle.dimension, SLICES * rank))])
     distinct = power_limits(whitened.oracle, block, max_count=rank)
     filled = np.hstack([distinct, slices[0][:, : rank - distinct.shape[1]]])
-    return with_weights(core, np.concatenate(scales)[:, None] * filled, generator)
+    directions: FloatArray = np.concatenate(scales)[:, None] * filled
+    return directions
 
 
-def _exchanged(core: CPProblem, components: Components, generator: np.random.Generator) -> Components:
-    """Return components with the weakest replaced by stronger ones in what they leave."""
+def _exchanged(core: CPProblem, components: Components, generator: np.random.Generator) -> FloatArray:
+    """Return vectors of components with the weakest replaced by stronger ones in what they leave."""
     rank, left = components.n_components, core.without(components)
     block = generator.standard_normal((core.oracle.dimension, 2 * SLICES * rank))
     new = power_limits(left.oracle, block, max_count=rank)
     gains, costs = np.abs(left.values(new)), removal_costs(core, components)
     weakest = np.argsort(costs)
     count = max(1, int(np.sum(gains > np.sqrt(costs[weakest[: gains.size]]))))
-    vectors = np.hstack([np.delete(components.vectors, weakest[:count], axis=1), new[:, :count]])
-    return with_weights(core, vectors, generator)
+    return np.hstack([np.delete(components.vectors, weakest[:count], axis=1), new[:, :count]])
 
 
 def strongest(problem: CPProblem, generator: np.random.Generator, gain: float = SEARCH_GAIN) -> Components:

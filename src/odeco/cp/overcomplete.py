@@ -14,7 +14,7 @@ components (`odeco.cp.selection`):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,17 +22,20 @@ import numpy as np
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.fit import Fit, polish, refine
+from odeco.cp.fit import Fit, polish, refine, strongest
 from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
 from odeco.cp.selection import Left, RankSelection, Stage, expected_undetected
+from odeco.cp.spectrum import FEWEST_FOR_A_LAW
 from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_power_method
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.errors import RankError
-from odeco.power.power_method import Schedule
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.coordinates import flattened
+from odeco.tensors.dense import DenseTensor
+from odeco.tensors.entries import InUnit
 from odeco.tensors.flattened import FlattenedTensor
 from odeco.tensors.oracle import Oracle
+from odeco.tensors.packed import PackedTensor
 
 #: A flattening with more entries than this is not formed, and one with more rows or columns is not searched for a rank.
 _MAX_ENTRIES, _MAX_ROWS = 2**27, 2000
@@ -51,9 +54,6 @@ _LITTLE = 1e-12
 
 #: The largest number of components that are added to, or removed from, the rank of the flattening.
 _MAX_CHANGES = 5
-
-#: The search for one more component in the residual.
-_NEXT = Schedule(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
 
 #: p-values above these are unremarkable; smaller ones lower the confidence in proportion.
 USUAL_CHANCE, USUAL_SPLIT = 0.3, 0.1
@@ -92,18 +92,53 @@ class FlattenedProblem(SymmetricProblem):
 
     without = residual
 
+    def inside(self, bases: Sequence[FloatArray]) -> FlattenedProblem:
+        """Return the tensor in the coordinates of an orthonormal basis."""
+        return FlattenedProblem(self.tensor.within(bases[0]))
+
+    def divided(self, scales: Sequence[FloatArray]) -> FlattenedProblem:
+        """Return the tensor in coordinates that are divided by the scales."""
+        return FlattenedProblem(self.tensor.divided(scales[0]))
+
+    def _unfolding(self) -> FloatArray:
+        return self.tensor.rows.unfolding(self.tensor.matrix)
+
     @property
     def rounding_error(self) -> float:
         """The squared norm up to which a residual counts as rounding error."""
         relative = _ROUNDING_OF_FIT * max(self.oracle.rounding, float(np.finfo(np.float64).eps))
         return float(self.whole * relative**2)
 
+    def noise_beside(self, rank: int) -> float | None:
+        """Return the squared norm of the noise by the singular values after the first `rank` ones, if these are clear.
+
+        None if the unfolding has enough eigenvalues to show it: this spectrum takes longer.
+        """
+        enough = self.oracle.dimension - rank >= FEWEST_FOR_A_LAW
+        return None if enough or self.spectrum.n_clear < rank else self._noise_beside(rank)
+
+    def suggested_rank(self) -> int | None:
+        """Return the rank of the flattening, if it is at most d and there is noise to tell it from."""
+        rank, size = self.spectrum.n_clear, self.spectrum.values.size
+        return rank if rank <= self.oracle.dimension and self.spectrum.n_usable == size else None
+
+    def start(self, rank: int, generator: np.random.Generator) -> Components | None:
+        """Return what the subspace power method finds; None for few components, where other starts are faster."""
+        if 2 * rank < self.oracle.dimension or self.spectrum.n_clear < rank:
+            return None
+        tensor = self.tensor
+        return subspace_power_method(
+            tensor.matrix, tensor.dimension, tensor.order, rank, generator, spectrum=self.spectrum
+        )
+
+    def _noise_beside(self, rank: int) -> float:
+        free = max(1, self.tensor.columns.size - rank)
+        return self.spectrum.noise_after(rank) / free * self.tensor.matrix.size
+
     def expected_misfit(self, rank: int) -> float:
         """Return the squared norm that noise leaves beside `rank` components, by the other singular values."""
-        n_rows, n_columns = self.tensor.rows.size, self.tensor.columns.size
-        variance = self.spectrum.noise_after(rank) / max(1, n_columns - rank)
         free = max(0.0, 1 - rank * self.oracle.dimension / self.n_entries)
-        return max(self.rounding_error, _NOISE_FACTOR * variance * n_rows * n_columns * free)
+        return max(self.rounding_error, _NOISE_FACTOR * self._noise_beside(rank) * free)
 
     def deviation(self, fit: Fit) -> float:
         """Return the standard deviation of the noise at a unit vector, if a fit leaves nothing else."""
@@ -129,6 +164,19 @@ def flattened_problem(oracle: Oracle, flattening: FloatArray) -> tuple[Flattened
         return FlattenedProblem(tensor), np.eye(dimension)
     basis = vectors[:, used]
     return FlattenedProblem(tensor.within(basis)), basis
+
+
+def in_packed_coordinates(oracle: Oracle) -> Oracle:
+    """Return a tensor as its flattening where products are then faster: at order 4 and above, given by all its entries.
+
+    An image reads every distinct pair of half of the indices once, instead of all entries.
+    """
+    given = oracle.oracle if isinstance(oracle, InUnit) else oracle
+    exact = oracle.rounding <= float(np.finfo(np.float64).eps)
+    if oracle.order < 4 or not exact or not isinstance(given, DenseTensor | PackedTensor):
+        return oracle
+    flattening = oracle.flattening() if max(_shape(oracle)) <= _MAX_ROWS else None
+    return oracle if flattening is None else FlattenedTensor(flattening, oracle.dimension, oracle.order)
 
 
 def fit_overcomplete(
@@ -165,16 +213,19 @@ def fit_overcomplete(
 
 
 def select_overcomplete(
-    oracle: Oracle, generator: np.random.Generator, *, callback: Callback | None = None
+    given: SymmetricProblem, generator: np.random.Generator, *, callback: Callback | None = None
 ) -> RankSelection | None:
     """Fit the number of components that the flattening suggests.
 
     None if it is not larger than the dimension, or if no flattening is known.
     """
+    oracle = given.oracle
     flattening = oracle.flattening() if oracle.order > 3 and max(_shape(oracle)) <= _MAX_ROWS else None
     if flattening is None:
         return None
     problem, basis = flattened_problem(oracle, flattening)
+    if isinstance(given, FlattenedProblem) and basis.shape[1] == oracle.dimension:
+        problem = given  # whose spectrum is computed once
     dimension, order = problem.oracle.dimension, problem.oracle.order
     most = largest_rank(dimension, order)
     rank = problem.spectrum.n_clear
@@ -239,7 +290,7 @@ def _next(problem: FlattenedProblem, fit: Fit, generator: np.random.Generator) -
     """Return the strongest component of what a fit leaves, and the probability that noise has one as strong."""
     if problem.misfit(fit.components) <= problem.rounding_error:
         return _without(fit.components, slice(None)), 1.0
-    one = problem.without(fit.components).run(_NEXT, generator)
+    one = strongest(problem.without(fit.components), generator)
     height = abs(float(one.weights[0])) / (problem.deviation(fit) * problem.noise.unit)
     return one, problem.noise.chance(height)
 
@@ -289,9 +340,9 @@ def evidence_of(
     clear = noise.clear
     levels_reached, places = np.unique(np.minimum(heights, _HIGH * clear), return_inverse=True)
     kept = np.array([noise.chance(height) for height in levels_reached])[places]
-    hidden, split, resolution = 0.0, 1.0, math.nan
-    if not exhausted:
-        hidden, (split, resolution) = expected_undetected(heights, clear), problem.test_pairs(found, deviation)
+    split, resolution = problem.test_pairs(found, deviation)
+    # Where nothing is left, there is nothing for a component to hide in.
+    hidden, split = (0.0, 1.0) if exhausted else (expected_undetected(heights, clear), split)
     confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / USUAL_CHANCE, split / USUAL_SPLIT)
     confidence = confidence if supported and chance > SIGNIFICANCE else 0.0
     candidates = (rank, rank - 1, rank + 1) if confidence < SURE else (rank,)

@@ -122,6 +122,18 @@ class CPProblem(ABC):
     def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
         """Return the spectra of the unfoldings, or those of at least `width` images."""
 
+    def noise_beside(self, rank: int) -> float | None:  # noqa: ARG002
+        """Return the squared norm of the noise beside `rank` components, if more than the unfoldings show it."""
+        return None
+
+    def suggested_rank(self) -> int | None:
+        """Return the number of components, if more than the unfoldings shows it."""
+        return None
+
+    def start(self, rank: int, generator: np.random.Generator) -> Components | None:  # noqa: ARG002
+        """Return components near an optimum, if more than the unfoldings shows them."""
+        return None
+
     @abstractmethod
     def inside(self, bases: Sequence[FloatArray]) -> Self:
         """Return the tensor in the coordinates of an orthonormal basis for each unfolding."""

@@ -71,8 +71,8 @@ class RankEvidence(State):
         weights a and b at an angle θ if |ab| / (a + b)² θ² is less than a quarter of the square of this angle. With as
         many components as dimensions, or more, it is for any direction. For terms of an asymmetric tensor θ² is the
         product of the angles along two axes. NaN if pairs were not tested: by the power method, in a stream, without
-        the entries of the tensor, if nothing is left of more components than dimensions, for tensors that are symmetric
-        along some axes, and with as many terms as an axis has entries.
+        the entries of the tensor, for tensors that are symmetric along some axes, and with as many terms as an axis has
+        entries.
     """
 
     rank: int = array_field(kind="i", low=0)

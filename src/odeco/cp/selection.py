@@ -153,8 +153,13 @@ class CPFits:
             if rank == 0:
                 self._fits[0] = refine(self.problem, self.nothing)
             elif rank <= self.spectrum.n_usable:
-                leading = self.spectrum.leading(rank)
-                self._fits[rank] = fit_in_span(self.problem, rank, leading, self.generator, self._variance(rank))
+                start = self.problem.start(rank, self.generator)
+                if start is not None:
+                    self._fits[rank] = refine(self.problem, start)
+                if start is None or self.misfit(rank) > self._expected(rank):
+                    variance = self._variance(rank)
+                    leading = self.spectrum.leading(rank)
+                    self.offer(fit_in_span(self.problem, rank, leading, self.generator, variance))
                 self._improve(rank)
             else:
                 left = self.problem.without(self.fit(rank - 1).components)
@@ -194,20 +199,24 @@ class CPFits:
 
     def _variance(self, rank: int) -> float | None:
         """Return the variance of noise at a unit vector, if the unfolding has it beside `rank` clear directions."""
-        noise = self.spectrum.noise_after(rank)
-        if noise is None or not self.problem.has_entries or self.spectrum.n_clear < rank:
-            return None
-        return noise / self.noise.n_entries
+        noise = self.problem.noise_beside(rank)
+        if noise is None and self.problem.has_entries and self.spectrum.n_clear >= rank:
+            noise = self.spectrum.noise_after(rank)
+        return None if noise is None else noise / self.noise.n_entries
+
+    def _expected(self, rank: int) -> float:
+        """Return the squared norm that a good fit leaves at most."""
+        noise = self.problem.noise_beside(rank) or self.spectrum.noise_after(rank) or 0.0
+        return max(_NOISE_FACTOR * noise, self._floor)
 
     def _improve(self, rank: int) -> None:
         """Start again at matrix pencils if a fit leaves more than the noise in the unfolding, or ran out of steps.
 
         Pencils are for tensors with little noise, and there must be no more components than are clear of it.
         """
-        noise = self.spectrum.noise_after(rank) or 0.0
-        if noise > _LITTLE_NOISE * self.whole or self.spectrum.n_clear < rank - 1:
+        expected = self._expected(rank)
+        if expected > _NOISE_FACTOR * _LITTLE_NOISE * self.whole or self.spectrum.n_clear < rank - 1:
             return
-        expected = max(_NOISE_FACTOR * noise, self._floor)
         if self.misfit(rank) > expected:
             self.offer(polish(self.problem, self.fit(rank).components))
         if self.misfit(rank) > expected or not self.fit(rank).converged:
@@ -270,19 +279,17 @@ class CPFits:
                 self._sharpen(rank)
             return self.nothing, 1.0
         self.report(f"looking at what {rank} components leave")
-        one, chance = self._strongest(rank)
-        if chance <= SIGNIFICANCE and self._sharpen(rank):
+        left, found = self.problem.without(self.fit(rank).components), list[tuple[Components, float]]()
+        for gain in (SEARCH_GAIN, _SECOND_GAIN):
+            one = strongest(left, self.generator, gain)
+            weight = float(one.weights[0])
+            real = weight**2 > self._floor  # what may be rounding error is no component
+            found.append((one, self.noise.chance(self.height(weight, self.deviation(rank))) if real else 1.0))
+            if not SIGNIFICANCE < found[-1][1] < _USUAL_CHANCE:  # where it is not clear, look again
+                break
+        if found[0][1] <= SIGNIFICANCE and self._sharpen(rank):
             return self.next(rank)
-        if SIGNIFICANCE < chance < _USUAL_CHANCE:  # not clear: look again
-            one, chance = min((one, chance), self._strongest(rank, _SECOND_GAIN), key=itemgetter(1))
-        return one, chance
-
-    def _strongest(self, rank: int, gain: float = SEARCH_GAIN) -> tuple[Components, float]:
-        one = strongest(self.problem.without(self.fit(rank).components), self.generator, gain)
-        weight = float(one.weights[0])
-        if weight**2 <= self._floor:  # what may be rounding error is no component
-            return one, 1.0
-        return one, self.noise.chance(self.height(weight, self.deviation(rank)))
+        return min(found, key=itemgetter(1))
 
     def _sharpen(self, rank: int) -> bool:
         """Return whether steps from the entries improve a fit that may be off by the rounding errors of images."""
@@ -307,7 +314,8 @@ class CPFits:
         components = self.fit(rank).components
         others = np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components))))
         fewer = Components(components.weights[others], components.vectors[:, others], components.order)
-        if rank <= self.spectrum.n_clear:
+        clear = max(self.spectrum.n_clear, self.problem.suggested_rank() or 0)
+        if rank <= clear:
             rough = refine(self.problem, fewer, negligible=_ROUGH * self.noise.n_entries, max_steps=_ROUGH_STEPS)
             lowered = self._misfit(rough) - self.misfit(rank)
             far = _FAR * self.noise.clear * self.noise.unit * self.deviation(rank)
@@ -317,7 +325,7 @@ class CPFits:
         else:
             self.fit(rank - 1)
         self.offer(refine(self.problem, fewer))
-        if rank > self.spectrum.n_clear:  # one component more may make up for rounding errors of the others
+        if rank > clear:  # one component more may make up for rounding errors of the others
             self._sharpen(rank - 1)
         lowered = self.misfit(rank - 1) - self.misfit(rank)
         return math.sqrt(lowered) if lowered > self._floor else 0.0
@@ -397,7 +405,9 @@ def _first_guess(fits: CPFits) -> int:
     Components that hide each other are looked for quickly. If none is found although the rest of the spectrum is not
     that of noise, all directions are fitted.
     """
-    spectrum = fits.spectrum
+    spectrum, suggested = fits.spectrum, fits.problem.suggested_rank()
+    if suggested is not None:
+        return min(suggested, fits.max_rank, spectrum.n_usable)
     rank, deep = (min(number, fits.max_rank) for number in (spectrum.n_clear, spectrum.n_usable))
     if deep <= rank or (spectrum.rest_is_noise(rank) and spectrum.n_rest(rank) >= FEWEST_FOR_A_LAW):
         return rank

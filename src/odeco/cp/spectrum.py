@@ -158,22 +158,22 @@ def spectrum_of(
     width: int,
     generator: np.random.Generator,
     gram: FloatArray | None,
-    entries: Callable[[], FloatArray] | None = None,
+    unfolding: Callable[[], FloatArray] | None = None,
 ) -> Spectrum:
     """Return the spectrum of the unfolding, or that of the images of at least `width` random vectors.
 
     `gram` is the Gram matrix of the unfolding, if it is known. It has squares of singular values, so that those below
-    1e-7 of the largest are lost in rounding errors. Where this happens, they are computed from the entries, if these
-    can be had.
+    1e-7 of the largest are lost in rounding errors. Where this happens, they are computed from the unfolding itself, if
+    it can be had.
     """
     if gram is None:
         with one_blas_thread():
             return _spectrum_of_images(oracle, width, generator)
     n_columns = math.comb(oracle.dimension + oracle.order - 2, oracle.order - 1)
     spectrum = spectrum_of_gram(gram, n_columns, oracle.rounding)
-    if spectrum.n_usable == spectrum.eigenvalues.size or entries is None:
+    if spectrum.n_usable == spectrum.eigenvalues.size or unfolding is None:
         return spectrum
-    return _spectrum_of_unfolding(entries().reshape(oracle.dimension, -1), n_columns, oracle.rounding)
+    return _spectrum_of_unfolding(unfolding(), n_columns, oracle.rounding)
 
 
 def spectra_of_axes(entries: DataArray, rounding: float) -> Spectra:

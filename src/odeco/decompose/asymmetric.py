@@ -25,9 +25,9 @@ from odeco.cp.sparse import SparseProblem
 from odeco.decompose.result import AsymmetricDecomposition, Decomposition, or_cancelling, structure_of_terms
 from odeco.decompose.symmetric import (
     Method,
-    Unit,
     choose_method,
     described,
+    in_own_unit,
     require_signal,
     sorted_fit,
     usable_tolerance,
@@ -144,16 +144,14 @@ def decompose_asymmetric(
     if not automatic:
         k = check_count("n_components", n_components, 1, most, f" for a tensor of shape {entries.parts}")
     if chosen == "cp":
-        unit = Unit.of(oracle, generator)
         total = None if automatic else k
-        with unit.kept(), following(callback, progress, total) as report:
-            found = _terms_together(unit, entries, shared, k, generator, tol, report, automatic=automatic)
-        found = unit.put_back(found)
+        with oracle.put_back_errors(), following(callback, progress, total) as report:
+            found = _terms_together(oracle, entries, shared, k, generator, tol, report, automatic=automatic)
+        found = in_own_unit(found, oracle)
         warn_if_unconverged(found, stacklevel=2)
-        factors = tuple(factors_of(found.components, entries.parts))
         return AsymmetricDecomposition(
             found.weights,
-            factors,
+            tuple(factors_of(found.components, entries.parts)),
             found.residuals,
             found.converged,
             found.explained,
@@ -179,13 +177,12 @@ def _terms_by_loop(
     callback: Callable[[PowerSolver], object] | None,
 ) -> AsymmetricDecomposition:
     """Find terms one after another, as eigenvectors of the symmetric embedding."""
-    unit = Unit(oracle)
-    with unit.kept():
+    with oracle.put_back_errors():
         search = run(oracle, plan, rng=generator, callback=callback)
     found = described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
     terms = Components(term_weights(found.weights, found.order), found.vectors, found.order)
     explained = explained_by_terms(oracle, terms)
-    found = unit.put_back(found)
+    found = in_own_unit(found, oracle)
     warn_if_unconverged(found, stacklevel=3)
     weights = term_weights(found.weights, found.order)
     first, *others = split_terms(found.vectors, entries.parts)
@@ -195,7 +192,7 @@ def _terms_by_loop(
 
 
 def _terms_together(
-    unit: Unit,
+    oracle: InUnit,
     entries: AsymmetricTensor | SparseAsymmetricTensor,
     symmetric: tuple[int, ...],
     n_components: int,
@@ -206,14 +203,15 @@ def _terms_together(
     automatic: bool,
 ) -> Decomposition:
     """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, with their structure."""
-    tensor = entries.over_power_of_two(unit.exponent)
+    oracle.take_out_norm(generator)
+    tensor = entries.over_power_of_two(oracle.exponent)
     if isinstance(tensor, SparseAsymmetricTensor):
         problem: AsymmetricProblem = SparseProblem(tensor)
     else:
         problem = AsymmetricProblem(tensor, symmetric)
     if automatic:
         selection = select_rank(problem, generator, max_rank=n_components, callback=report)
-        require_signal(unit, selection)
+        require_signal(oracle, selection)
     elif n_components <= max(tensor.parts):
         selection = fit_rank(problem, n_components, generator, callback=report)
     else:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance
-from odeco._util.scale import norm_exponent, put_back
+from odeco._util.scale import put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
-from odeco.cp.overcomplete import fit_overcomplete, select_overcomplete
+from odeco.cp.overcomplete import FlattenedProblem, fit_overcomplete, in_packed_coordinates, select_overcomplete
 from odeco.cp.random_starts import fit_from_random_starts, select_from_random_starts
 from odeco.cp.rank import (
     MAX_AUTOMATIC,
@@ -40,61 +39,8 @@ from odeco.power.power_method import Callback, PowerSolver, Schedule, run, step,
 from odeco.tensors.components import Components
 from odeco.tensors.dense import as_oracle
 from odeco.tensors.entries import InUnit
+from odeco.tensors.flattened import FlattenedTensor
 from odeco.tensors.oracle import Oracle, squared_norm
-
-
-def usable_tolerance(tol: float, oracle: Oracle) -> float:
-    """Return a tolerance that the oracle's rounding allows; 0, a fixed count, where it must not be asked again."""
-    tolerance = check_tolerance(tol)
-    return max(tolerance, 8 * oracle.rounding) if tolerance > 0 and oracle.exact else 0.0
-
-
-def search_to_noise(
-    oracle: InUnit, plan: Schedule, generator: np.random.Generator, callback: Callback | None
-) -> tuple[PowerSolver, RankEvidence]:
-    """Find components until several in a row do not stand clear of the noise, and drop those."""
-    if not oracle.exact:
-        raise ValueError(
-            'n_components="auto" needs an oracle that can be asked again. '
-            f"{type(oracle.oracle).__name__} is not exact. Pass n_components as an int."
-        )
-    search = PowerSolver.start(plan, order=oracle.order, parts=oracle.parts, rng=generator, rounding=oracle.rounding)
-    whole = oracle.squared_norm()
-    remaining: list[float] = []
-    evidence = evidence_from_deflation(np.empty(0), np.empty(0), oracle.dimension, oracle.order)
-    while not (search.done or enough_seen(len(search.found), evidence, oracle.dimension)):
-        try:
-            search = step(oracle, search)
-        except RankError:  # nothing is left, so there is no noise either
-            break
-        if callback is not None:
-            callback(search)
-        if len(search.found) > len(remaining):
-            weights = search.components.weights
-            if whole is None:
-                remaining.append(squared_norm(oracle - search.components, rng=generator))
-            else:  # λ is the value at v, so taking out λ v⊗ᵖ lowers the squared norm by λ²
-                remaining.append(whole - float(weights @ weights))
-            evidence = evidence_from_deflation(weights, np.array(remaining), oracle.dimension, oracle.order)
-    if evidence.rank == 0:
-        exponent = oracle.exponent or 0
-        weights = put_back(evidence.weights, exponent, "weights")
-        raise no_signal_error(weights, put_back(evidence.noise_levels, exponent, "noise levels"), search.components)
-    search = replace(search, found=search.found[: evidence.rank], stage="done")
-    return search, _if_orthogonal(evidence, search.components)
-
-
-def _if_orthogonal(evidence: RankEvidence, found: Components) -> RankEvidence:
-    """Set the confidence to 0 if what was found is not orthogonal: its weights then are not those of components.
-
-    Noise whose largest value is E₀ √d standard deviations turns a vector of weight λ by one of these over √p λ in each
-    of the d − 1 directions around it.
-    """
-    deviations = evidence.noise_levels[: evidence.rank] / (ground_state(found.order) * math.sqrt(found.dimension))
-    turned = deviations * math.sqrt((found.dimension - 1) / found.order) / np.abs(found.weights)
-    structure = structure_of(found.vectors, turned, left="noise", complete=False)
-    return evidence if structure.kind == "orthogonal" else replace(evidence, confidence=0.0)
-
 
 Method = Literal["auto", "cp", "power"]
 
@@ -199,56 +145,38 @@ def decompose(
         "an oracle that is not exact": not oracle.exact,
         "a symmetric embedding": len(oracle.parts) > 1,
     }
-    if choose_method(method, needs_power) == "cp":
-        unit = Unit.of(oracle, generator)
-        with unit.kept(), following(callback, progress, n_components) as report:
-            result = _fit(unit, n_components, generator, tol, report)
-        result = unit.put_back(result)
-        warn_if_unconverged(result, stacklevel=2)
-        return result
-    if whiten is not None:
-        settings = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol}
-        unit = Unit.of(oracle, generator)
-        with unit.kept(), following(callback, progress, n_components) as report:
-            result = _decompose_whitened(unit, n_components, whiten, generator, callback=report, **settings)
-        return unit.put_back(result)
-    automatic = isinstance(n_components, str) and n_components == "auto"
-    most: Any = min(oracle.dimension, MAX_AUTOMATIC) if automatic else n_components
-    plan = Schedule.default(
-        oracle.dimension,
-        most,
-        n_restarts=n_restarts,
-        n_iterations=n_iterations,
-        tolerance=usable_tolerance(tol, oracle),
-        weight_from="image" if oracle.exact else "last_image",
-    )
-    unit = Unit(oracle)
-    with unit.kept(), following(callback, progress, n_components) as report:
-        if automatic:
-            search, evidence = search_to_noise(oracle, plan, generator, report)
+    chosen = choose_method(method, needs_power)
+    power: dict[str, Any] = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol}
+    with oracle.put_back_errors(), following(callback, progress, n_components) as report:
+        if chosen == "cp":
+            result = _fit(oracle, n_components, generator, tol, report)
+        elif whiten is None:
+            result = _decompose_by_power(oracle, n_components, generator, report, **power)
         else:
-            search, evidence = run(oracle, plan, rng=generator, callback=report), None
-    result = described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
-    result = replace(result, explained=explained_by(oracle, result.components), rank_evidence=evidence)
-    result = unit.put_back(result)
-    if oracle.exact:
+            result = _decompose_whitened(oracle, n_components, whiten, generator, callback=report, **power)
+    result = in_own_unit(result, oracle)
+    if oracle.exact and whiten is None:  # in whitened coordinates there was a warning before
         warn_if_unconverged(result, stacklevel=2)
     return result
 
 
 def _fit(
-    unit: Unit,
+    given: InUnit,
     n_components: int | str,
     generator: np.random.Generator,
     tolerance: float,
     report: Callable[[Stage], object] | None,
 ) -> Decomposition:
     """Fit all components together, with their errors and their structure."""
-    oracle = unit.oracle
-    problem = SymmetricProblem(oracle, squared_norm(oracle, rng=generator))
+    given.take_out_norm(generator)
+    oracle = in_packed_coordinates(given)
+    if isinstance(oracle, FlattenedTensor):
+        problem: SymmetricProblem = FlattenedProblem(oracle)
+    else:
+        problem = SymmetricProblem(oracle, squared_norm(oracle, rng=generator))
     automatic = isinstance(n_components, str) and n_components == "auto"
     if automatic:
-        most, found = min(oracle.dimension, MAX_AUTOMATIC), select_overcomplete(oracle, generator, callback=report)
+        most, found = min(oracle.dimension, MAX_AUTOMATIC), select_overcomplete(problem, generator, callback=report)
         supported = found is not None and found.evidence is not None and found.evidence.confidence >= SURE
         if found is not None and (supported or problem.spectra(most, generator).n_clear == oracle.dimension):
             selection = found
@@ -258,7 +186,7 @@ def _fit(
                 if oracle.order == 3:
                     found = select_from_random_starts(problem, generator, callback=report)
                 selection = found or selection
-        require_signal(unit, selection)
+        require_signal(given, selection)
     else:
         k = _check_rank(n_components, problem)
         if k <= oracle.dimension:
@@ -296,15 +224,96 @@ def _check_rank(n_components: int | str, problem: SymmetricProblem) -> int:
     return check_count("n_components", n_components, 1, max(dimension, most), what)
 
 
+def _decompose_by_power(
+    oracle: InUnit,
+    n_components: int | str,
+    generator: np.random.Generator,
+    report: Callback | None,
+    *,
+    n_restarts: int | None,
+    n_iterations: int | None,
+    tol: float,
+) -> Decomposition:
+    """Find one component after another (Algorithm 1), a given number of them or until only noise is left."""
+    automatic = isinstance(n_components, str) and n_components == "auto"
+    most: Any = min(oracle.dimension, MAX_AUTOMATIC) if automatic else n_components
+    plan = Schedule.default(
+        oracle.dimension,
+        most,
+        n_restarts=n_restarts,
+        n_iterations=n_iterations,
+        tolerance=usable_tolerance(tol, oracle),
+        weight_from="image" if oracle.exact else "last_image",
+    )
+    if automatic:
+        search, evidence = _search_to_noise(oracle, plan, generator, report)
+    else:
+        search, evidence = run(oracle, plan, rng=generator, callback=report), None
+    result = described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
+    return replace(result, explained=explained_by(oracle, result.components), rank_evidence=evidence)
+
+
+def usable_tolerance(tol: float, oracle: Oracle) -> float:
+    """Return a tolerance that the oracle's rounding allows; 0, a fixed count, where it must not be asked again."""
+    tolerance = check_tolerance(tol)
+    return max(tolerance, 8 * oracle.rounding) if tolerance > 0 and oracle.exact else 0.0
+
+
+def _search_to_noise(
+    oracle: InUnit, plan: Schedule, generator: np.random.Generator, callback: Callback | None
+) -> tuple[PowerSolver, RankEvidence]:
+    """Find components until several in a row do not stand clear of the noise, and drop those."""
+    if not oracle.exact:
+        raise ValueError(
+            'n_components="auto" needs an oracle that can be asked again. '
+            f"{type(oracle.oracle).__name__} is not exact. Pass n_components as an int."
+        )
+    search = PowerSolver.start(plan, order=oracle.order, parts=oracle.parts, rng=generator, rounding=oracle.rounding)
+    whole = oracle.squared_norm()
+    remaining: list[float] = []
+    evidence = evidence_from_deflation(np.empty(0), np.empty(0), oracle.dimension, oracle.order)
+    while not (search.done or enough_seen(len(search.found), evidence, oracle.dimension)):
+        try:
+            search = step(oracle, search)
+        except RankError:  # nothing is left, so there is no noise either
+            break
+        if callback is not None:
+            callback(search)
+        if len(search.found) > len(remaining):
+            weights = search.components.weights
+            if whole is None:
+                remaining.append(squared_norm(oracle - search.components, rng=generator))
+            else:  # λ is the value at v, so taking out λ v⊗ᵖ lowers the squared norm by λ²
+                remaining.append(whole - float(weights @ weights))
+            evidence = evidence_from_deflation(weights, np.array(remaining), oracle.dimension, oracle.order)
+    if evidence.rank == 0:
+        raise _no_signal(oracle, evidence, search.components)
+    search = replace(search, found=search.found[: evidence.rank], stage="done")
+    return search, _if_orthogonal(evidence, search.components)
+
+
+def _if_orthogonal(evidence: RankEvidence, found: Components) -> RankEvidence:
+    """Set the confidence to 0 if what was found is not orthogonal: its weights then are not those of components.
+
+    Noise whose largest value is E₀ √d standard deviations turns a vector of weight λ by one of these over √p λ in each
+    of the d − 1 directions around it.
+    """
+    deviations = evidence.noise_levels[: evidence.rank] / (ground_state(found.order) * math.sqrt(found.dimension))
+    turned = deviations * math.sqrt((found.dimension - 1) / found.order) / np.abs(found.weights)
+    structure = structure_of(found.vectors, turned, left="noise", complete=False)
+    return evidence if structure.kind == "orthogonal" else replace(evidence, confidence=0.0)
+
+
 def _decompose_whitened(
-    unit: Unit, n_components: int | str, whiten: Whiten, generator: np.random.Generator, **settings: Any
+    oracle: InUnit, n_components: int | str, whiten: Whiten, generator: np.random.Generator, **settings: Any
 ) -> Decomposition:
     """Decompose in whitened coordinates, go back, and fit all components to the tensor itself."""
-    oracle, evidence = unit.oracle, None
+    oracle.take_out_norm(generator)
+    evidence = None
     if isinstance(n_components, str) and n_components == "auto":
         problem = SymmetricProblem(oracle, squared_norm(oracle, rng=generator))
         selection = select_rank(problem, generator, max_rank=min(oracle.dimension, MAX_AUTOMATIC))
-        require_signal(unit, selection)
+        require_signal(oracle, selection)
         n_components, evidence = selection.fit.components.n_components, selection.evidence
     k = check_n_components(n_components, oracle.dimension)
     if isinstance(whiten, Whitener):
@@ -334,60 +343,21 @@ def _decompose_whitened(
     )
 
 
-@dataclass(frozen=True)
-class Unit:
-    """A tensor over a power of two, and the way back.
-
-    The power method normalises every reply, so that it needs no shift; see `norm_exponent`.
-    """
-
-    given: InUnit
-    shift: int = 0
-
-    @classmethod
-    def of(cls, given: InUnit, generator: np.random.Generator) -> Unit:
-        """Return the unit in which the norm is between 1/2 and 1, or about that where it can only be estimated."""
-        size = squared_norm(given, rng=generator) if given.exact else 0.0
-        return cls(given, norm_exponent(size))
-
-    @property
-    def oracle(self) -> Oracle:
-        """The tensor in the unit."""
-        return self.given * 2.0**-self.shift
-
-    @property
-    def exponent(self) -> int:
-        """The exponent of the unit."""
-        return (self.given.exponent or 0) + self.shift
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Put what an error has found back into the unit that the tensor was given in."""
-        try:
-            yield
-        except RankError as error:
-            weights = put_back(error.found.weights, self.exponent, "weights")
-            error.found = Components(weights, error.found.vectors, error.found.order)
-            raise
-
-    def put_back(self, result: Decomposition) -> Decomposition:
-        """Put a result back into the unit that the tensor was given in."""
-        exponent, evidence, errors = self.exponent, result.rank_evidence, result.weight_errors
-        if exponent == 0:
-            return result
-        if evidence is not None:
-            weights, levels = (
-                put_back(each, exponent, "weights") for each in (evidence.weights, evidence.noise_levels)
-            )
-            evidence = replace(evidence, weights=weights, noise_levels=levels)
-        weights = put_back(result.weights, exponent, "weights")
-        return replace(
-            result,
-            components=Components(weights, result.vectors, result.order),
-            residuals=put_back(result.residuals, exponent, "residuals"),
-            rank_evidence=evidence,
-            weight_errors=None if errors is None else put_back(errors, exponent, "errors of weights"),
-        )
+def in_own_unit(result: Decomposition, oracle: InUnit) -> Decomposition:
+    """Put a result back into the unit that the tensor was given in."""
+    exponent, evidence, errors = oracle.exponent, result.rank_evidence, result.weight_errors
+    if exponent == 0:
+        return result
+    if evidence is not None:
+        weights, levels = (put_back(each, exponent, "weights") for each in (evidence.weights, evidence.noise_levels))
+        evidence = replace(evidence, weights=weights, noise_levels=levels)
+    return replace(
+        result,
+        components=oracle.put_back(result.components),
+        residuals=put_back(result.residuals, exponent, "residuals"),
+        rank_evidence=evidence,
+        weight_errors=None if errors is None else put_back(errors, exponent, "errors of weights"),
+    )
 
 
 def choose_method(method: str, needs_power: Mapping[str, bool]) -> str:
@@ -451,16 +421,19 @@ def explained_by(oracle: Oracle, components: Components) -> float | None:
     return (2 * inner - components.squared_norm()) / whole
 
 
-def require_signal(unit: Unit, selection: RankSelection) -> None:
+def require_signal(oracle: InUnit, selection: RankSelection) -> None:
     """Raise if no component stands clear of the noise."""
     evidence = selection.evidence
     if evidence is None or evidence.rank:
         return
     if evidence.weights.size == 0:
         raise zero_image_error(1, selection.fit.components)
-    weights = put_back(evidence.weights, unit.exponent, "weights")
-    levels = put_back(evidence.noise_levels, unit.exponent, "noise levels")
-    raise no_signal_error(weights, levels, selection.fit.components)
+    raise _no_signal(oracle, evidence, selection.fit.components)
+
+
+def _no_signal(oracle: InUnit, evidence: RankEvidence, found: Components) -> RankError:
+    weights = put_back(evidence.weights, oracle.exponent, "weights")
+    return no_signal_error(weights, put_back(evidence.noise_levels, oracle.exponent, "noise levels"), found)
 
 
 def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:

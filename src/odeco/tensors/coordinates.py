@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -72,6 +72,21 @@ class PackedCoordinates:
         rows = (entries * lower.scales[:, None, None]).reshape(lower.size, -1)
         return lower.contract(rows, np.tile(block, self.dimension)).reshape(self.dimension, self.dimension, -1)
 
+    def within(self, basis: FloatArray) -> FloatArray:
+        """Return the symmetric power of a d x m basis: it maps coordinates of tensors over m dimensions to these."""
+        inner = PackedCoordinates(basis.shape[1], self.degree)
+        rows, total = [basis[indices] for indices in self.tuples], np.zeros((self.size, inner.size))
+        for places in itertools.permutations(range(self.degree)):
+            factors = (row[:, inner.tuples[place]] for row, place in zip(rows, places, strict=True))
+            total += math.prod(factors, start=np.ones(()))
+        total *= self.scales[:, None] * inner.scales / math.factorial(self.degree)
+        return total
+
+    def unfolding(self, packed: FloatArray) -> FloatArray:
+        """Return S[a] in packed coordinates, a row for each index a, of the tensors S in all columns."""
+        entries = self._entries(packed) * self.lower.scales[:, None, None]
+        return entries.transpose(1, 0, 2).reshape(self.dimension, -1)
+
     def gram_of_unfolding(self, packed: FloatArray) -> FloatArray:
         """Return the d x d matrix of Σ ⟨S[a], S[b]⟩ over the tensors S in all columns."""
         total = np.zeros((self.dimension, self.dimension))
@@ -98,6 +113,7 @@ class PackedCoordinates:
         return places_of(longer)
 
 
+@lru_cache(maxsize=8)  # solvers ask for the same ones many times
 def flattening_coordinates(dimension: int, order: int) -> tuple[PackedCoordinates, PackedCoordinates]:
     """Return the coordinates of the rows and of the columns of a flattening: of degrees ⌊p/2⌋ and ⌈p/2⌉."""
     rows = PackedCoordinates(dimension, order // 2)

@@ -11,18 +11,20 @@ import itertools
 import math
 import numbers
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, final
 
 import numpy as np
 
 from odeco._util.arguments import MINIMUM_ORDER, check_unmasked
-from odeco._util.scale import largest, put_back, times_power_of_two, unit_exponent
+from odeco._util.scale import largest, norm_exponent, put_back, times_power_of_two, unit_exponent
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray, IndexArray, as_numpy
+from odeco.errors import RankError
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import flattened
-from odeco.tensors.oracle import Oracle, polarised_inside, slice_by_images
+from odeco.tensors.oracle import Oracle, polarised_inside, slice_by_images, squared_norm
 
 
 class EntryTensor(Oracle):
@@ -106,24 +108,20 @@ class EntryTensor(Oracle):
 
 @final
 class InUnit(Oracle):
-    """A tensor in a unit in which its images are of ordinary size.
+    """A tensor over a power of two, in which its images are of ordinary size, and the way back.
 
     If the tensor is given by entries or components, they determine the unit; otherwise the first reply does.
-
-    Attributes
-    ----------
-    exponent : int or None
-        The exponent of the unit; None before it is known.
     """
 
     def __init__(self, oracle: Oracle) -> None:
-        self.exponent: int | None = oracle.exponent if isinstance(oracle, EntryTensor) else None
+        self._exponent: int | None = oracle.exponent if isinstance(oracle, EntryTensor) else None
         if isinstance(oracle, Components):
-            self.exponent = unit_exponent(largest(oracle.weights), 2, oracle.weights.dtype)
-            if self.exponent:
-                weights = times_power_of_two(oracle.weights, -self.exponent)
+            self._exponent = unit_exponent(largest(oracle.weights), 2, oracle.weights.dtype)
+            if self._exponent:
+                weights = times_power_of_two(oracle.weights, -self._exponent)
                 oracle = Components(weights, oracle.vectors, oracle.order)
         self.oracle = oracle
+        self._shift, self._factor = 0, 1.0
         self._squared: float | None = None
         self.dimension, self.order = oracle.dimension, oracle.order
         self.exact, self.rounding = oracle.exact, oracle.rounding
@@ -133,63 +131,86 @@ class InUnit(Oracle):
         """Sizes of the pieces that a vector is made of."""
         return self.oracle.parts
 
+    @property
+    def exponent(self) -> int:
+        """The exponent of the unit; 0 before it is known."""
+        return (self._exponent or 0) + self._shift
+
+    def take_out_norm(self, generator: np.random.Generator) -> None:
+        """Choose the unit in which the norm is between 1/2 and 1, or about that where it can only be estimated.
+
+        The power method normalises every reply, and does without; see `norm_exponent`.
+        """
+        self._shift = norm_exponent(squared_norm(self, rng=generator)) if self.exact else 0
+        self._factor = 2.0**-self._shift
+
     def put_back(self, found: Components) -> Components:
         """Return components of this tensor as components of the tensor in its own unit."""
-        return Components(put_back(found.weights, self.exponent or 0, "weights"), found.vectors, found.order)
+        return Components(put_back(found.weights, self.exponent, "weights"), found.vectors, found.order)
+
+    @contextmanager
+    def put_back_errors(self) -> Iterator[None]:
+        """Put what an error has found back into the unit that the tensor was given in."""
+        try:
+            yield
+        except RankError as error:
+            error.found = self.put_back(error.found)
+            raise
 
     def squared_norm(self) -> float | None:
         """Return the squared norm in the unit, or None if that is not known."""
         if isinstance(self.oracle, EntryTensor):
             if self._squared is None:  # read all entries once
                 self._squared = self.oracle._unit_squared_norm()
-            return self._squared
+            return self._factor**2 * self._squared
         known = self.oracle.squared_norm()
-        if known is None or isinstance(self.oracle, Components) or not self.exponent:
-            return known
-        # Squares of very small or very large numbers are not known: they are 0 or infinite.
-        return float(times_power_of_two(known, -2 * self.exponent)) if 0 < known < np.inf else None
+        if known is not None and not isinstance(self.oracle, Components) and self._exponent:
+            # Squares of very small or very large numbers are not known: they are 0 or infinite.
+            known = float(times_power_of_two(known, -2 * self._exponent)) if 0 < known < np.inf else None
+        return None if known is None else self._factor**2 * known
 
     def unfolding_gram(self) -> FloatArray | None:
         """Return the Gram matrix of the unfolding in the unit, or None if that is not known."""
         if isinstance(self.oracle, EntryTensor):
-            return self.oracle._unit_unfolding_gram()
-        return self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
+            known = self.oracle._unit_unfolding_gram()
+        else:
+            known = self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
+        return None if known is None else self._factor**2 * known
 
     def flattening(self) -> FloatArray | None:
         """Return the flattening in the unit, or None if that is not known."""
         if isinstance(self.oracle, EntryTensor):
-            return self.oracle._unit_flattening()
+            return self._factor * self.oracle._unit_flattening()
         known = self.oracle.flattening()
         return None if known is None else self._scaled(known)
 
     def _inside(self, basis: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
-            return self.oracle._unit_inside(basis)
-        return self._scaled(self.oracle.inside(basis))
+            return self._factor * self.oracle._unit_inside(basis)
+        return self._scaled(self.oracle._inside(basis))
 
     def _image(self, block: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
-            return self.oracle._unit_image(block)
-        return self._scaled(self.oracle.image(block))
+            return self._factor * self.oracle._unit_image(block)
+        return self._scaled(self.oracle._image(block))
 
     def _value(self, block: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
             return super()._value(block)
-        return self._scaled(self.oracle.value(block))
+        return self._scaled(self.oracle._value(block))
 
     def _slice(self, direction: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
-            return self.oracle._unit_slice(direction)
-        return self._scaled(self.oracle.slice(direction))
+            return self._factor * self.oracle._unit_slice(direction)
+        return self._scaled(self.oracle._slice(direction))
 
     def _scaled(self, reply: FloatArray) -> FloatArray:
-        if isinstance(self.oracle, Components):
-            return reply
-        if self.exponent is None:
-            size = largest(reply)
-            self.exponent = unit_exponent(size, 2, reply.dtype) if size else None
-        scaled: FloatArray = times_power_of_two(reply, -(self.exponent or 0))
-        return scaled
+        if not isinstance(self.oracle, Components):
+            if self._exponent is None:
+                size = largest(reply)
+                self._exponent = unit_exponent(size, 2, reply.dtype) if size else None
+            reply = times_power_of_two(reply, -(self._exponent or 0))
+        return self._factor * reply
 
 
 def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) -> DataArray:

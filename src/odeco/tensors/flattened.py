@@ -9,7 +9,7 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.tensors.components import Components
-from odeco.tensors.coordinates import flattened, flattening_coordinates
+from odeco.tensors.coordinates import flattening_coordinates
 from odeco.tensors.oracle import Oracle
 
 
@@ -64,8 +64,16 @@ class FlattenedTensor(Oracle):
 
     def within(self, basis: FloatArray) -> FlattenedTensor:
         """Return the tensor in the coordinates of an orthonormal basis."""
-        core = flattened(self.inside(basis))
+        with one_blas_thread():
+            rows = self.rows.within(basis)
+            core = rows.T @ self.matrix @ (rows if self.columns is self.rows else self.columns.within(basis))
         return FlattenedTensor(core, basis.shape[1], self.order, rounding=self.rounding)
+
+    def divided(self, scales: FloatArray) -> FlattenedTensor:
+        """Return the tensor in coordinates that are divided by scales."""
+        rows, columns = (each.powers(scales[:, None])[:, 0] / each.scales for each in (self.rows, self.columns))
+        matrix = self.matrix / rows[:, None] / columns
+        return FlattenedTensor(matrix, self.dimension, self.order, rounding=self.rounding)
 
     def minus(self, components: Components) -> FlattenedTensor:
         """Return the tensor minus components, as a flattening."""

@@ -198,16 +198,16 @@ class Sum(Oracle):
         return None if first is None or second is None else first + second
 
     def _image(self, block: FloatArray) -> FloatArray:
-        return self.first.image(block) + self.second.image(block)
+        return self.first._image(block) + self.second._image(block)
 
     def _inside(self, basis: FloatArray) -> FloatArray:
-        return self.first.inside(basis) + self.second.inside(basis)
+        return self.first._inside(basis) + self.second._inside(basis)
 
     def _value(self, block: FloatArray) -> FloatArray:
-        return self.first.value(block) + self.second.value(block)
+        return self.first._value(block) + self.second._value(block)
 
     def _slice(self, direction: FloatArray) -> FloatArray:
-        return self.first.slice(direction) + self.second.slice(direction)
+        return self.first._slice(direction) + self.second._slice(direction)
 
 
 @final
@@ -240,16 +240,16 @@ class Scaled(Oracle):
         return None if matrix is None else self.factor * matrix
 
     def _image(self, block: FloatArray) -> FloatArray:
-        return self.factor * self.oracle.image(block)
+        return self.factor * self.oracle._image(block)
 
     def _inside(self, basis: FloatArray) -> FloatArray:
-        return self.factor * self.oracle.inside(basis)
+        return self.factor * self.oracle._inside(basis)
 
     def _value(self, block: FloatArray) -> FloatArray:
-        return self.factor * self.oracle.value(block)
+        return self.factor * self.oracle._value(block)
 
     def _slice(self, direction: FloatArray) -> FloatArray:
-        return self.factor * self.oracle.slice(direction)
+        return self.factor * self.oracle._slice(direction)
 
 
 def slice_by_images(image: Callable[[FloatArray], FloatArray], direction: FloatArray, order: int) -> FloatArray:
