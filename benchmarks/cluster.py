@@ -33,7 +33,8 @@ from odeco._util.threads import one_thread
 from odeco.io import as_source
 from odeco.online import RowSum
 from odeco.online.dask import as_cluster_rows
-from odeco.online.dask.requests import ask, sum_over_rows
+from odeco.online.dask.requests import sum_over_rows
+from odeco.online.dask.tasks import ask
 from odeco.online.tree import rows_per_chunk
 
 N_CANDIDATES, N_FILES, REPEATS = 20, 4, 3

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -31,6 +32,8 @@ distributed = pytest.importorskip("distributed")
 import odeco.online.dask  # noqa: E402
 from odeco.models.lda.cluster import count_words_on_cluster  # noqa: E402
 from odeco.online.dask.client import blas_kernels  # noqa: E402
+from odeco.online.dask.partitions import ChosenRows  # noqa: E402
+from odeco.online.dask.pieces import read  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -263,9 +266,9 @@ def test_a_private_run_releases_on_a_cluster_what_it_releases_here(client, folde
     assert len(there._account.ledger.charges) == N_ROWS // 9_000  # one release a batch
 
 
-def test_a_private_run_takes_no_files_on_a_cluster(client, folder):
+def test_a_private_run_takes_no_files_whose_errors_name_rows(client, folder):
     rows = odeco.online.dask.as_cluster_rows(str(folder / "part-*.npy"), client)
-    with pytest.raises(ValueError, match="takes a Dask collection"):
+    with pytest.raises(ValueError, match="must be opened by odeco.privacy.open_private"):
         private().partial_fit(rows)
 
 
@@ -317,6 +320,48 @@ def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tm
     assert_same_topics(again, TensorLDA(**chosen).fit(corpus))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["blocks", "files"])
+def test_the_number_of_topics_is_selected_on_a_cluster_as_on_one_machine(kind, client, corpus, tmp_path):
+    settings = {"n_components": "auto", "max_iter": 0, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of topics that are not reliable, here as there
+        here = TensorLDA(**settings).fit(corpus)
+        if kind == "blocks":
+            there = TensorLDA(**settings).fit(odeco.online.dask.from_delayed(corpus_blocks(corpus)))
+        else:
+            for number, cut in enumerate(itertools.pairwise((0, 20_001, 40_000))):
+                sparse.save_npz(tmp_path / f"part-{number}.npz", corpus[slice(*cut)])
+            there = TensorLDA(**settings).fit(str(tmp_path / "part-*.npz"), client=client)
+    assert there.n_components_ == here.n_components_
+    assert_same_topics(there, here)
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_chosen_rows_are_read_in_their_order(in_files, client, tmp_path):
+    rows = np.random.default_rng(0).standard_normal((100, 3))
+    cuts = [0, 10, 11, 60, 100]
+    parts = [rows[start:stop] for start, stop in itertools.pairwise(cuts)]
+    for number, part in enumerate(parts):
+        np.save(tmp_path / f"{number}.npy", part)
+    whole = (
+        odeco.online.dask.as_cluster_rows(str(tmp_path / "*.npy"), client)
+        if in_files
+        else odeco.online.dask.from_delayed(map(dask.delayed, parts))
+    )
+    numbers = np.flatnonzero(np.random.default_rng(1).random(100) < 0.3)
+    chosen = ChosenRows(whole, numbers)
+    assert chosen.shape == (numbers.size, 3)
+    for start, stop in ((0, numbers.size), (3, 9), (9, 10), (numbers.size - 2, numbers.size)):
+        pieces = chosen.pieces(start, stop)
+        blocks = [] if in_files else dask.compute([piece.source for piece in pieces])[0]
+        places = pieces if in_files else [piece._replace(source=None) for piece in pieces]
+        assert places[0].first == start
+        assert sum(piece.n_rows for piece in places) == stop - start
+        found = np.concatenate([*read(places, blocks, 3, "rows")])
+        assert np.array_equal(found, rows[numbers[start:stop]])
+
+
 def test_texts_of_a_cluster_are_counted_there(client):
     generator = np.random.default_rng(0)
     words = [f"word{letter}" for letter in "abcdefghijklmnopqrst"]
@@ -350,8 +395,8 @@ def test_what_is_wrong_with_word_counts_arrives(client, corpus):
     rows = odeco.online.dask.from_delayed(corpus_blocks(corpus, np.negative))
     with pytest.raises(ValueError, match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks"):
         model.fit(rows)
-    with pytest.raises(ValueError, match=r"A private model.* is fitted on one machine"):
-        TensorLDA(3, epsilon=1.0, delta=1e-6, random_state=0).fit(rows)
+    with pytest.raises(ValueError, match=r"with `seed_words` is fitted on one machine"):
+        TensorLDA(3, seed_words=[["a"]], random_state=0).fit(rows)
     assert not hasattr(model, "n_features_in_")
 
 

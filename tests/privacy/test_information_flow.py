@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -118,6 +119,30 @@ def pushed_on_a_cluster(rows):
         odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=[stop - start for start, stop in cuts])
     )
     return online.n_rows, online.progress, online.result()
+
+
+def decomposed_on_a_cluster(rows, **settings):
+    """Return a run whose rows workers read from a file, or get as blocks of a collection."""
+    dask = pytest.importorskip("dask")
+    if settings.pop("in_files"):
+        Path("data").mkdir()
+        write_npz(rows, Path("data/rows.npz")) if sparse.issparse(rows) else write_two_npy(rows, Path("data/rows.npy"))
+        given = open_private(sorted(Path("data").iterdir()))
+        client = pytest.importorskip("distributed").get_client()
+        return decompose_privately(given, 2, **ROWS, **settings, client=client)
+    blocks = [dask.delayed(rows[start : start + 11], pure=False) for start in range(0, N, 11)]
+    given = odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=[min(11, N - k) for k in range(0, N, 11)])
+    return decompose_privately(given, 2, **ROWS, **settings)
+
+
+def topics_on_a_cluster(counts):
+    """Return all that a private model learns from documents that workers read from a file."""
+    Path("data").mkdir()
+    write_npz(counts, Path("data/counts.npz")) if sparse.issparse(counts) else write_npy(counts, Path("data/c.npy"))
+    given = open_private(sorted(Path("data").iterdir()))
+    client = pytest.importorskip("distributed").get_client()
+    model = TensorLDA(2, **BUDGET, random_state=0).fit(given, client=client)
+    return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
 
 
 @pytest.fixture(scope="module")
@@ -551,6 +576,15 @@ ENTRY_POINTS = {
     "stream, entries": (pushed(method="entries"), WILD_ROWS),
     "stream, add_remove": (pushed(method="core", neighbour_relation="add_remove"), WILD_ROWS),
     "stream on a cluster": (pushed_on_a_cluster, {**FEW, **CSR}),
+    **{
+        f"rows on a cluster, {kind}, {name}": (
+            partial(decomposed_on_a_cluster, in_files=kind == "files", mechanism=name),
+            data,
+        )
+        for kind, data in (("files", {**FEW, **CSR}), ("blocks", {**FEW, **CSR}))
+        for name in ("input", "core")
+    },
+    "topics on a cluster": (topics_on_a_cluster, {**FEW, **CSR}),
     "checkpoint of dense rows": (saved_without_the_sum, DENSE),
     "checkpoint of CSR rows": (saved_without_the_sum, CSR),
     "saved result": (saved_result, WILD_ROWS),

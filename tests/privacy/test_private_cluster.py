@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import sparse
 from sealing import record
 
 import odeco
+from odeco.models import TensorLDA
+from odeco.privacy import RecordLevel, open_private
+from odeco.privacy.holders import lanes
+from odeco.privacy.holders.lanes import ROWS_AT_ONCE
+from odeco.privacy.holders.norms import RowNorms
 from odeco.privacy.noise import SeededNoiseForTests
 
 dask = pytest.importorskip("dask")
@@ -61,3 +68,217 @@ def test_an_error_of_a_worker_says_nothing_about_a_row():
         run(rows)
     assert str(caught.value) == "Rows of a private run could not be added up on a worker. Nothing was released."
     assert caught.value.__cause__ is None
+
+
+# ---- decompositions and topics --------------------------------------------------------------------------------------
+
+BIG = 9 * ROWS_AT_ONCE + 17
+#: Number of rows for which sums of any size have several lanes here.
+SHORT_LANES = 2 * ROWS_AT_ONCE
+
+
+def many(kind):
+    rows = np.random.default_rng(1).standard_normal((BIG, D))
+    rows[rows < -1] = 0.0
+    rows[100, 2], rows[5000] = np.nan, 1e30
+    return {"float32": lambda: rows.astype(np.float32), "CSR": lambda: sparse.csr_array(rows)}.get(kind, lambda: rows)()
+
+
+def in_files(rows, folder, kind):
+    """Write rows into files, and return what workers read."""
+    if kind == "CSR":
+        sparse.save_npz(folder / "rows.npz", rows)
+    elif kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({f"c{i}": rows[:, i] for i in range(D)}), folder / "rows.parquet")
+    elif kind == "svmlight":
+        lines = (" ".join([f"{j}:{x!r}" for j, x in enumerate(row, 1)]) for row in rows.tolist())
+        (folder / "rows.svm").write_text("".join(f"1 {line}\n" for line in lines))
+    else:
+        np.save(folder / "a.npy", rows[:1000])
+        np.save(folder / "b.npy", rows[1000:])
+    settings = {"n_features": D, "first_index": 1} if kind == "svmlight" else {}
+    return odeco.online.dask.as_cluster_rows(open_private(sorted(folder.iterdir()), **settings))
+
+
+def in_blocks(rows):
+    edges = [*range(0, BIG, 3001), BIG]
+    blocks = [dask.delayed(rows[start:stop], pure=False) for start, stop in itertools.pairwise(edges)]
+    return odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=np.diff(edges).tolist())
+
+
+@pytest.mark.parametrize("short_lanes", [False, True])
+@pytest.mark.parametrize("kind", ["float64", "float32", "CSR", "parquet", "svmlight", "blocks", "users"])
+def test_every_query_of_rows_is_answered_as_on_one_machine_to_the_bit(kind, short_lanes, tmp_path, monkeypatch):
+    if short_lanes:
+        monkeypatch.setattr(lanes, "LANE_RECORDS", SHORT_LANES)
+    rows = many(kind)
+    if kind == "svmlight":
+        rows = sparse.csr_array(rows)
+    there = in_blocks(rows) if kind == "blocks" else in_files(many(kind), tmp_path, kind)
+    settings = {"norm_bound": 2.0, "groups": np.arange(BIG) // 3 if kind == "users" else None}
+    held, away = RecordLevel(rows, **settings), RecordLevel(there, **settings)
+    basis = np.linalg.qr(np.random.default_rng(2).standard_normal((D, 3)))[0]
+    for question in ("image", "value", "core", "slab"):
+        assert np.array_equal(getattr(held, question)(basis), getattr(away, question)(basis)), question
+        name = "sensitivity" if question == "image" else f"{question}_sensitivity"
+        assert getattr(held, name)(basis) == getattr(away, name)(basis)
+    assert np.array_equal(held.packed(), away.packed())
+    assert held.packed_sensitivity() == away.packed_sensitivity()
+    assert np.array_equal(held.second_moment(), away.second_moment())
+    assert held.neighbours == away.neighbours
+    here, norms = (RowNorms(each, settings["groups"]).query() for each in (rows, there))
+    assert np.array_equal(here.answer(), norms.answer())
+
+
+@pytest.mark.parametrize("n_chunks", [1, 2, 3, 7, 64, 65, 257, 4096, 20_000])
+@pytest.mark.parametrize("size", [1, 10**7])
+@pytest.mark.parametrize("fewest", [1, lanes.LANES])
+def test_no_number_passes_through_more_additions_than_are_declared(n_chunks, size, fewest):
+    n_rows = n_chunks * ROWS_AT_ONCE
+    spans = lanes.lane_spans(n_rows, lanes.n_lanes(n_rows, size, fewest))
+    assert [start for start, _ in spans[1:]] == [stop for _, stop in spans[:-1]]
+    assert (spans[0][0], spans[-1][1]) == (0, n_rows)
+    longest = max(-(-(stop - start) // ROWS_AT_ONCE) for start, stop in spans)
+    assert longest + len(spans) <= n_chunks + lanes.LANES  # RecordLevel._rounding declares these, and 16 more
+    assert len(spans) * size <= max(fewest * size, 2**27)
+
+
+@pytest.mark.parametrize("mechanism", ["input", "core", "joint", "auto"])
+def test_a_run_from_files_releases_what_one_machine_releases(mechanism, tmp_path):
+    settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": "auto", "rng": 0, "mechanism": mechanism}
+
+    def decomposed(rows, **where):
+        found = odeco.decompose_privately(rows, 2, **settings, **where, noise=SeededNoiseForTests(0))
+        return found.vectors, found.weights, found.norm_bound, found.privacy.charges
+
+    here = decomposed(many("float64"))
+    there = decomposed(in_files(many("float64"), tmp_path, "float64"))
+    opened = open_private(sorted(tmp_path.iterdir()))
+    by_client = decomposed(opened, client=distributed.get_client())
+    array = pytest.importorskip("dask.array").from_array(many("float64"), chunks=(2500, 3))
+    for other in (there, by_client, decomposed(array)):
+        assert all(np.array_equal(one, two) for one, two in zip(here[:3], other[:3], strict=True))
+        assert here[3] == other[3]  # what was charged, for what, and with which sensitivity
+
+
+def test_the_noise_is_drawn_by_the_client(tmp_path):
+    rows = in_files(many("float64"), tmp_path, "float64")
+    settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0, "rng": 0, "mechanism": "core"}
+    _, there = record(lambda: odeco.decompose_privately(rows, 2, **settings), SeededNoiseForTests(1))
+    _, here = record(lambda: odeco.decompose_privately(many("float64"), 2, **settings), SeededNoiseForTests(1))
+    assert there.scales == here.scales
+    for one, other in zip(there.exact, here.exact, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_private_stream_and_a_subspace_read_files(tmp_path):
+    rows = in_files(many("float64"), tmp_path, "float64")
+    found, there = run(rows)
+    expected, here = run(many("float64"))
+    assert there.scales == here.scales
+    assert np.array_equal(found.vectors, expected.vectors)
+    settings = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 2.0}
+    one, other = (
+        odeco.private_subspace(each, 2, **settings, noise=SeededNoiseForTests(0)) for each in (rows, many("float64"))
+    )
+    assert np.array_equal(one.eigenvalues, other.eigenvalues)
+    one, other = (
+        odeco.choose_norm_bound(each, epsilon=1.0, delta=1e-6, noise=SeededNoiseForTests(0)).norm_bound
+        for each in (rows, many("float64"))
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize("short_lanes", [False, True])
+@pytest.mark.filterwarnings("ignore:All topics must stand clear")
+@pytest.mark.parametrize("kind", ["blocks", "files"])
+def test_private_topics_release_what_one_machine_releases(kind, short_lanes, tmp_path, monkeypatch):
+    if short_lanes:
+        monkeypatch.setattr(lanes, "LANE_RECORDS", 100)
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(30, 0.2), size=2)
+    counts = np.stack([rng.multinomial(rng.integers(0, 30), topics[number % 2]) for number in range(700)])
+    counts[3, 4] = -1
+    counts = sparse.csr_array(counts.astype(np.float64))
+    if kind == "files":
+        sparse.save_npz(tmp_path / "counts.npz", counts)
+        there = odeco.online.dask.as_cluster_rows(open_private([tmp_path / "counts.npz"]))
+    else:
+        there = odeco.online.dask.from_delayed([dask.delayed(counts[:333]), dask.delayed(counts[333:])])
+
+    def learn(given):
+        model = TensorLDA(2, epsilon=1.0, delta=1e-6, random_state=0)
+        return record(lambda: model.fit(given), SeededNoiseForTests(1))
+
+    (found, away), (expected, here) = learn(there), learn(counts)
+    assert away.scales == here.scales
+    for one, other in zip(away.exact, here.exact, strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(found.topic_word_, expected.topic_word_)
+    assert found.privacy_.charges == expected.privacy_.charges
+    with pytest.raises(ValueError, match=r"^Documents on a cluster must be the unit themselves\."):
+        TensorLDA(2, epsilon=1.0, delta=1e-6, unit="user").fit(there, groups=np.arange(700) // 7)
+
+
+# ---- nothing is said about a row ------------------------------------------------------------------------------------
+
+
+def secret_block(fails):
+    if fails:
+        raise ValueError("the record 4711 is wrong")
+    return np.ones((500, D))
+
+
+def test_errors_and_logs_of_workers_do_not_quote_a_record(caplog):
+    settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0}
+    broken = sparse.csr_array(wild())
+    broken.indices = np.where(broken.indices == 2, 4711, broken.indices)
+    rows = odeco.online.dask.from_delayed([dask.delayed(broken, pure=False)], n_features=D, n_rows=[N])
+    with pytest.raises(RuntimeError) as caught:
+        odeco.decompose_privately(rows, 2, **settings)
+    assert str(caught.value) == "Rows of a private run could not be added up on a worker. Nothing was released."
+    assert caught.value.__cause__ is None
+    assert caplog.text == ""  # Dask logs what a task raises, so no task of odeco does
+    failing = dask.delayed(secret_block)(fails=True)
+    rows = odeco.online.dask.from_delayed(
+        [dask.delayed(secret_block)(fails=False), failing], n_features=D, n_rows=[500] * 2
+    )
+    for run_it in (lambda: odeco.decompose_privately(rows, 2, **settings), lambda: run(rows)):
+        with pytest.raises(RuntimeError) as caught:
+            run_it()
+        assert "4711" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_a_damaged_file_is_named_and_a_block_of_another_length_is_counted(tmp_path):
+    settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0}
+    rows = in_files(many("float64"), tmp_path, "float64")
+    np.save(tmp_path / "b.npy", many("float64")[:2000])
+    with pytest.raises(RuntimeError, match=r"^b\.npy must be complete, and stay as it is during a run\."):
+        odeco.decompose_privately(rows, 2, **settings)
+    wrong = odeco.online.dask.from_delayed([dask.delayed(np.ones)((5, D))], n_features=D, n_rows=[6])
+    with pytest.raises(RuntimeError, match=r"^A block must have 6 rows from row 0 on\. It has 5\."):
+        odeco.decompose_privately(wrong, 2, **settings)
+
+
+def test_files_that_name_rows_in_errors_and_files_without_an_index_are_refused(tmp_path):
+    settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0}
+    np.save(tmp_path / "rows.npy", wild())
+    loud = odeco.online.dask.as_cluster_rows(str(tmp_path / "rows.npy"))
+    for use in (
+        lambda: odeco.decompose_privately(loud, 2, **settings),
+        lambda: odeco.private_subspace(loud, 2, epsilon=1.0, delta=1e-6, norm_bound=1.0),
+        lambda: run(loud),
+        lambda: TensorLDA(2, epsilon=1.0, delta=1e-6).fit(loud),
+    ):
+        with pytest.raises(
+            (ValueError, TypeError), match=r"must be opened by odeco\.privacy\.open_private|Private rows"
+        ):
+            use()
+    (tmp_path / "rows.csv").write_text("1,2\n3,4\n")
+    opened = open_private([tmp_path / "rows.csv"], header=False, n_features=2)
+    with pytest.raises(odeco.SourceError, match=r"^Rows for a cluster must be in files whose headers state"):
+        odeco.decompose_privately(opened, 2, **settings, client=distributed.get_client())

@@ -14,8 +14,9 @@ from sealing import MALFORMED, NOT_NUMBERS, in_pairs, separated, write_lines, wr
 
 from odeco.cli.app import run as run_command
 from odeco.errors import SourceError
+from odeco.io.rows import as_rows
 from odeco.privacy import RecordLevel, open_private
-from odeco.privacy.holders.records import ROWS_AT_ONCE
+from odeco.privacy.holders.lanes import ROWS_AT_ONCE, within
 from odeco.private import decompose_privately
 
 N, D = 30, 5
@@ -35,8 +36,8 @@ def command(*arguments):
 
 def rows_of(opened):
     """Return the rows as a private run takes them in."""
-    held = RecordLevel(opened, norm_bound=10.0)
-    return np.concatenate([rows if isinstance(rows, np.ndarray) else rows.toarray() for rows, _ in held._chunks()])
+    admitted = [within(as_rows(chunk), 10.0, nonnegative=False) for chunk in opened.chunks(ROWS_AT_ONCE)]
+    return np.concatenate([rows if isinstance(rows, np.ndarray) else rows.toarray() for rows in admitted])
 
 
 # ---- what a record must not move ----------------------------------------------------------------------------------
@@ -223,9 +224,8 @@ def test_nulls_of_integers_and_bools_are_records_that_are_not_valid(tmp_path):
 
     table = pyarrow.table({"a": pyarrow.array([2**53 + 1, None, 3]), "b": pyarrow.array([True, True, None])})
     parquet.write_table(table, tmp_path / "rows.parquet")
-    held = RecordLevel(open_private([tmp_path / "rows.parquet"]), norm_bound=1e20)
-    ((rows, _),) = held._chunks()
-    np.testing.assert_array_equal(rows, [[2.0**53, 1], [0, 0], [0, 0]])
+    (rows,) = open_private([tmp_path / "rows.parquet"]).chunks(ROWS_AT_ONCE)
+    np.testing.assert_array_equal(within(as_rows(rows), 1e20, nonnegative=False), [[2.0**53, 1], [0, 0], [0, 0]])
 
 
 def test_a_damaged_file_is_refused_without_a_word_about_its_rows(tmp_path):

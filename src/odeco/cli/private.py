@@ -80,6 +80,7 @@ from odeco.private.recipe import default_neighbours
     help="Number of columns: for --dry-run without a FILE, for svmlight, and for CSV with --no-header.",
 )
 @click.option("--n-units", type=int, metavar="N", help="Number of records or users, for --dry-run without a FILE.")
+@_options.scheduler
 @_options.seed
 @_options.outputs
 def private(files: tuple[Path, ...], outputs: Outputs, **given: Any) -> None:
@@ -99,12 +100,13 @@ def private(files: tuple[Path, ...], outputs: Outputs, **given: Any) -> None:
       odeco private rows.npy -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --out result.npz
       odeco private rows.csv -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --header
       odeco private rows.npy -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --ledger data.ledger --budget 3
+      odeco private '/shared/*.npy' -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --scheduler tcp://host:8786
       odeco private tensor.npy -k 3 --epsilon 1 --delta 1e-6 --unit entry
     """
     _check_usage(files, given)
     ledger, dimension, n_units = given["ledger"], given["dimension"], given["n_units"]
     labels, unit, order = load_groups(given["groups"]), given["unit"], given["order"]
-    with _options.limited(outputs.threads):
+    with _options.limited(outputs.threads), _options.connected(given["scheduler"]) as client:
         data: Any = None
         columns = None
         if files and unit == "entry":
@@ -131,7 +133,8 @@ def private(files: tuple[Path, ...], outputs: Outputs, **given: Any) -> None:
         coordinates = load_names(outputs.names, int(dimension or 0), columns)
         account = agree_to_spend(request, ledger=ledger, budget=given["budget"], yes=given["yes"])
         settings = {name: given[name] for name in _SETTINGS}
-        result = odeco.decompose_privately(data, groups=labels, rng=given["seed"], ledger=account, **settings)
+        where = {"rng": given["seed"], "ledger": account, "client": client}
+        result = odeco.decompose_privately(data, groups=labels, **where, **settings)
         result = result.with_names(coordinates)
 
     def show() -> None:
@@ -174,6 +177,8 @@ def _check_usage(files: tuple[Path, ...], given: dict[str, Any]) -> None:
     _options.check_usage(
         {
             "--n-units is read off FILE. Leave it out.": files and "n_units" in stated,
+            "--scheduler goes with rows in FILEs. Leave it out.": "scheduler" in stated
+            and (no_file or not rows or given["dry_run"]),
             "--dimension is read off FILE. Leave it out.": files and not rows and "dimension" in stated,
             "--header, --no-header and --first-index go with rows in a FILE. Leave them out.": about_rows
             and not (files and rows),

@@ -247,7 +247,8 @@ def _check_cluster(documentation: bool, explicit: list[str], private: bool) -> N
     unused = unused or ("--python-documentation" if documentation else "")
     _options.check_usage(
         {
-            "A private run works on one machine. Leave out --scheduler.": private,
+            "The command learns private topics on one machine, and TensorLDA.fit on a cluster. Leave out "
+            "--scheduler.": private,
             f"With --scheduler word counts are read as they are. Leave out {unused}.": unused,
         }
     )

@@ -303,7 +303,7 @@ def pieces_of(source: Any, start: int, stop: int) -> list[tuple[Source, int, int
 
     A file can be sent to another process, which opens it there and raises if it has changed.
     """
-    files = source._files if isinstance(source, FilesSource) else [source]
+    files = getattr(source, "_files", [source])  # of several files, for a private run or not
     pieces: list[tuple[Source, int, int]] = []
     first = 0
     for file in files:

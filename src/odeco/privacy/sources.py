@@ -33,7 +33,7 @@ from odeco.io.coerce import SVMLIGHT, check_alike, check_suffixes, files_of
 from odeco.io.errors import as_subject, source_error
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.reading import cut_into
-from odeco.io.rows import is_sparse
+from odeco.io.rows import is_sparse, row_slice
 from odeco.io.source import Block, FileSource, Source, rows_per_block, working_type
 from odeco.io.tables import find_delimiter, not_well_formed
 from odeco.io.text_rows import CsvFile, Row, SvmlightFile, parse_rows, split_lines, text_pieces
@@ -111,6 +111,10 @@ class PrivateRows:
         Their number, and their width; public.
     columns : tuple of str or None
         The names of the columns, if they have names; public.
+    sparse : bool
+        Whether they are CSR.
+    name : str
+        Their name in errors.
     silent : bool
         That reading them never raises, warns or logs because of a value.
     """
@@ -118,26 +122,24 @@ class PrivateRows:
     silent = True
 
     def __init__(self, files: Sequence[Any]) -> None:
-        for file in files[1:]:
+        for file in files:
             check_alike(files[0], file)
-        self._files: Sequence[Source] = files
+            if file.n_rows is None:  # Arrow's stream format does not state it
+                file.n_rows = sum(block.shape[0] for block in _read(file, 0))
+        self._files: Sequence[Any] = files
         self.n_features: int = files[0].n_features
         self.columns: tuple[str, ...] | None = files[0].columns
-        counted = [file.n_rows if file.n_rows is not None else _count(file) for file in self._files]
-        self.n_rows, self._counts = sum(counted), counted
+        self.sparse: bool = files[0].sparse
+        self.name = files[0].name if len(files) == 1 else f"the {len(files):,} files"
+        self.n_rows = sum(file.n_rows for file in files)
 
     def chunks(self, height: int) -> Iterator[Block]:
         """Start a fresh pass in chunks of exactly `height` rows; the last may have fewer."""
         return cut_into(self._blocks(), height)
 
     def _blocks(self) -> Iterator[Block]:
-        for file, expected in zip(self._files, self._counts, strict=True):
-            n_rows = 0
-            for block in _read(file):
-                n_rows += block.shape[0]
-                yield _silenced(block, working_type(block.dtype, file.name, file.path))
-            if n_rows != expected:
-                raise _damaged(file)
+        for file in self._files:
+            yield from read_silently(file, 0, file.n_rows)
 
 
 def _check_given(name: str, value: object, what: str, wanted: bool, kind: str) -> None:
@@ -160,13 +162,27 @@ def _open(path: Path, n_features: int | None, first_index: int | None, header: b
     return NpzFile(path, None) if suffix == ".npz" else _PrivateArrowFile(path, None)
 
 
-def _read(file: Source) -> Iterator[Any]:
+def read_silently(file: Source, start: int, stop: int) -> Iterator[Block]:
+    """Yield the rows of a file from `start` to `stop`; no error depends on one of them."""
+    row = start
+    for block in _read(file, start):
+        rows = _silenced(block, working_type(block.dtype, file.name, file.path))
+        inside = stop < (file.n_rows or 0)
+        yield row_slice(rows, 0, stop - row) if inside and stop - row < rows.shape[0] else rows
+        row += rows.shape[0]
+        if inside and row >= stop:
+            return
+    if row != stop:
+        raise _damaged(file)
+
+
+def _read(file: Source, row: int) -> Iterator[Any]:
     """Yield the blocks of a file. An error of the reader may quote a record, so another is raised."""
     faults: tuple[type[Exception], ...] = (SourceError, *file._faults)
     try:
-        file._check_unchanged(0)
-        for block in file._blocks(0):
-            file._check_unchanged(0)
+        file._check_unchanged(row)
+        for block in file._blocks(row):
+            file._check_unchanged(row)
             yield block
     except faults:
         raise _damaged(file) from None
@@ -178,10 +194,6 @@ def _damaged(file: Source) -> SourceError:
         "Write or copy it again. The place of the damage is not named, because the run is private.",
         path=file.path,
     )
-
-
-def _count(file: Source) -> int:
-    return sum(block.shape[0] for block in _read(file))
 
 
 def _silenced(block: Any, dtype: np.dtype[Any]) -> Block:

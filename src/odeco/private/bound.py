@@ -58,7 +58,7 @@ def choose_norm_bound(
 
     Parameters
     ----------
-    rows : array or CSR array, n x d, or rows of `odeco.privacy.open_private`
+    rows : array or CSR array, n x d, or rows of `odeco.privacy.open_private` or `odeco.online.dask.as_cluster_rows`
         The rows. One that is not finite counts as blank.
     epsilon, delta : float
         The guarantee of this choice.

@@ -27,9 +27,12 @@ from odeco._util.types import RngLike
 from odeco.cp.subspace_power import largest_rank
 from odeco.decompose.result import PrivateDecomposition
 from odeco.display.progress import following
+from odeco.io.source import is_on_cluster
+from odeco.online.dask.requests import cluster_rows
 from odeco.power.power_method import Schedule
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, gdp_mu
 from odeco.privacy.holders.entries import EntryLevel
+from odeco.privacy.holders.lanes import is_elsewhere
 from odeco.privacy.holders.norms import RowNorms, norms_share
 from odeco.privacy.holders.protocol import RELATIONS, UNITS, Unit
 from odeco.privacy.holders.records import RecordLevel
@@ -40,7 +43,6 @@ from odeco.privacy.plan import MechanismPlan, PrivacyPlan, Prospect
 from odeco.privacy.release import Releaser, Releases
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
-from odeco.privacy.sources import PrivateRows
 from odeco.private.bound import AUTO, is_auto, release_bound
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.mechanisms.entries import MOST_COLUMNS
@@ -86,6 +88,7 @@ def decompose_privately(
     callback: Callable[[Releases], object] | None = None,
     progress: bool = False,
     noise: NoiseSource | None = None,
+    client: Any = None,
 ) -> PrivateDecomposition:
     """Decompose under (ε, δ)-differential privacy.
 
@@ -95,9 +98,10 @@ def decompose_privately(
     ----------
     data : array d x d x d, rows n x d, EntryLevel or RecordLevel
         A symmetric tensor (``unit="entry"``), or rows of data, dense or CSR, of which the moment (1/n) Σ x⊗ᵖ is
-        decomposed; rows in files are opened by `odeco.privacy.open_private`. NaN and infinities count as zero, a whole
-        row at a time, without a message. A holder of either fixes `unit`, `norm_bound`, `groups`, `order`,
-        `neighbour_relation`, `entry_change`, `entry_limit` and `nonnegative`.
+        decomposed; rows in files are opened by `odeco.privacy.open_private`, and those of a Dask array or dataframe
+        stay on their cluster. NaN and infinities count as zero, a whole row at a time, without a message. A holder of
+        either fixes `unit`, `norm_bound`, `groups`, `order`, `neighbour_relation`, `entry_change`, `entry_limit` and
+        `nonnegative`.
     n_components : int
         The number k of components. Fixed in advance: the data must not choose it. `PrivateDecomposition.clear` says
         afterwards which of them are more than noise.
@@ -141,6 +145,10 @@ def decompose_privately(
         Whether to show a progress bar, with rich or tqdm.
     noise : NoiseSource, optional
         For tests: with any source but the default the result says that it is not private.
+    client : dask.distributed.Client, optional
+        The cluster that reads rows of `open_private`, whose paths must be the same there; for Dask collections the
+        client of the process by default. Workers add up rows; releases, noise and ledger stay in this process. The
+        answers, and so the releases, are those of one machine to the bit, and so is what they cost.
 
     Returns
     -------
@@ -172,6 +180,8 @@ def decompose_privately(
     (array([0.5, 0.5]), array([ True,  True]), 'input')
     """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    if client is not None or is_on_cluster(data):
+        data = cluster_rows(data, None, private=True, client=client)
     _check_mechanism(mechanism, calibration, {"n_restarts": n_restarts, "n_iterations": n_iterations})
     generator = as_generator(rng)
     settings = {
@@ -233,7 +243,7 @@ def decompose_privately(
     noise_in_each = (found.weight_errors[first], found.angle_errors[first], found.noise_floors[first])
     bound = holder.norm_bound if isinstance(holder, RecordLevel) else None
     result = PrivateDecomposition(components, *noise_in_each, guarantee, norm_bound=bound)
-    return result.with_names(data.columns if isinstance(data, PrivateRows) else None)  # a file's header is public
+    return result.with_names(data.columns if is_elsewhere(data) else None)  # the header of a file is public
 
 
 def plan_privacy(

@@ -140,7 +140,7 @@ def private_subspace(
 
     Parameters
     ----------
-    rows : array or CSR array, n x d, or rows of `odeco.privacy.open_private`
+    rows : array or CSR array, n x d, or rows of `odeco.privacy.open_private` or `odeco.online.dask.as_cluster_rows`
         The data. A row that is not finite counts as blank. Rows are not centred: subtract a public mean first if the
         mean is not what you look for.
     n_components : int

@@ -33,7 +33,14 @@ from odeco.models.lda.corpus import (
     sums_of_part,
     sweep_schedule,
 )
-from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
+from odeco.models.lda.counts import (
+    N_PARTS,
+    UNIT_DOCUMENTS,
+    DocumentWeight,
+    as_counts,
+    count_chunks,
+    divide_documents,
+)
 from odeco.models.lda.gibbs import (
     GibbsState,
     Lane,
@@ -49,8 +56,10 @@ from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.vocabulary import Tokenizer, Words, count_words, select_vocabulary
 from odeco.online.dask.client import Cluster, check_versions, find_cluster, result_of, tried_again, wait_for
-from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows, from_delayed
-from odeco.online.dask.requests import Order, ask, check_count_of, leaf_height, read, work_on
+from odeco.online.dask.partitions import ChosenRows, ClusterRows, from_delayed
+from odeco.online.dask.pieces import Piece, check_count_of, read
+from odeco.online.dask.requests import cluster_rows
+from odeco.online.dask.tasks import Order, ask, leaf_height, work_on
 from odeco.online.tree import Part, joined, nodes
 
 if TYPE_CHECKING:
@@ -82,6 +91,14 @@ class CountTask(NamedTuple):
         check_count_of(pieces, first - pieces[0].first, self.name)
 
 
+class Counted(NamedTuple):
+    """How often each word occurs, the number of documents that contain it, and the length of each document."""
+
+    totals: IndexArray
+    frequency: IndexArray
+    lengths: IndexArray
+
+
 @dataclass
 class ClusterCorpus:
     """Documents on a cluster, with the methods of `LocalCorpus`."""
@@ -89,7 +106,7 @@ class ClusterCorpus:
     rows: ClusterRows
     settings: LdaSettings
     vocabulary: IndexArray | None = None
-    _counted: list[tuple[NDArray[np.int64], IndexArray]] = field(default_factory=list)
+    _counted: list[Counted] = field(default_factory=list)
 
     @property
     def n_documents(self) -> int:
@@ -110,22 +127,25 @@ class ClusterCorpus:
         task = (_task(self.rows), self.settings.document_weight, core)
         order = Order(sum_words, task, (basis, self.vocabulary), UNIT_DOCUMENTS)
         parts = [part for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)]) if part is not None]
-        return sums_of_part(WordSums(self.n_words, basis, core=core), joined(parts))
+        empty = WordSums(self.n_words, basis, core=core)
+        return sums_of_part(empty, joined(parts)) if parts else empty
 
     def parts(self) -> list[ClusterCorpus]:
-        """Refuse: parts are divided by document, and partitions hold many."""
-        raise ValueError(
-            f"`n_components` must be an int on a cluster. Got {self.settings.n_components!r}. Fit a part of "
-            "the documents on one machine with it, and take its n_components_."
-        )
+        """Return the documents in `N_PARTS` parts; see `divide_documents`. Each sum over a part reads all documents."""
+        task = (_task(self.rows), self.n_documents)
+        held = self.rows.cluster.hold(self._count().frequency)
+        futures = work_on(self.rows, divide, (task, held), self._ranges())
+        parts = np.concatenate([result_of(future) for future in futures])
+        rows = [ChosenRows(self.rows, np.flatnonzero(parts == part)) for part in range(N_PARTS)]
+        return [ClusterCorpus(each, self.settings) for each in rows]
 
     def word_totals(self) -> FloatArray:
         """Return how often each word occurs."""
-        return self._count()[0].astype(np.float64)
+        return self._count().totals.astype(np.float64)
 
     def completion_halves(self, seed: int) -> tuple[Any, Any]:
         """Return the two halves of a sample of documents: these few come to the client."""
-        usable, found = np.flatnonzero(self._count()[1] >= 2), []
+        usable, found = np.flatnonzero(self._count().lengths >= 2), []
         chosen = usable[spread_evenly(usable.size)]
         for start, stop in self._ranges():
             own = chosen[(chosen >= start) & (chosen < stop)]
@@ -139,7 +159,7 @@ class ClusterCorpus:
         self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
     ) -> RefinedTopics:
         """Return topics after some Gibbs sweeps; see `odeco.models.lda.corpus.refine_topics`."""
-        rows, task, (totals, lengths) = self.rows, _task(self.rows), self._count()
+        rows, task, (totals, _, lengths) = self.rows, _task(self.rows), self._count()
         vocabulary = words_that_occur(totals)
         priors = initial_priors(len(topic_word), n_sweeps, eta, int(lengths.sum()) / max(lengths.size, 1))
         histogram = np.bincount(lengths, minlength=1)
@@ -165,12 +185,12 @@ class ClusterCorpus:
 
         return RefinedTopics.from_words(vocabulary, rows.n_features, *tried_again(run))
 
-    def _count(self) -> tuple[NDArray[np.int64], IndexArray]:
-        """Return how often each word occurs, and the length of each document. Workers count at the first call."""
+    def _count(self) -> Counted:
+        """Return counts of words, and the length of each document. Workers count at the first call."""
         if not self._counted:
             futures = work_on(self.rows, count_lengths, (_task(self.rows),), self._ranges())
-            totals, lengths = zip(*(result_of(future) for future in futures), strict=True)
-            self._counted.append((np.sum(totals, axis=0), np.concatenate(lengths)))
+            totals, frequency, lengths = zip(*(result_of(future) for future in futures), strict=True)
+            self._counted.append(Counted(np.sum(totals, axis=0), np.sum(frequency, axis=0), np.concatenate(lengths)))
         return self._counted[0]
 
     def _ranges(self) -> list[tuple[int, int]]:
@@ -201,9 +221,11 @@ def _merged(cluster: Cluster, known: Any, sweep: Sweep | None, pairs: list[Any])
     return cluster.submit(merge, known, sweep, *changes, name="merge", priority=_MERGE_PRIORITY)
 
 
-def as_cluster_counts(model: TensorLDA, X: Any, client: Any = None, *, reset: bool = False) -> Any:
+def as_cluster_counts(
+    model: TensorLDA, X: Any, client: Any = None, *, reset: bool = False, private: bool = False
+) -> Any:
     """Return documents on a cluster; their counts are checked where they are."""
-    rows = as_cluster_rows(X, client)
+    rows = cluster_rows(X, None, private=private, client=client)
     if reset:
         model.__dict__.pop("feature_names_in_", None)
         model.n_features_in_ = rows.n_features
@@ -352,13 +374,21 @@ def sum_words(
         return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core, parallel=False))
 
 
-def count_lengths(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> tuple[NDArray[np.int64], IndexArray]:
-    """Return how often each word occurs in some documents, and the length of each."""
-    totals, lengths = np.zeros(task.n_words, dtype=np.int64), []
+def count_lengths(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> Counted:
+    """Return what is counted in some documents."""
+    totals, frequency, lengths = np.zeros(task.n_words, dtype=np.int64), np.zeros(task.n_words, dtype=np.int64), []
     for _, counts in task.read(pieces, blocks):
         totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(np.int64)
+        frequency += np.bincount(counts.indices, minlength=task.n_words)
         lengths.append(np.asarray(counts.sum(axis=1), dtype=np.int64))
-    return totals, np.concatenate(lengths)
+    return Counted(totals, frequency, np.concatenate(lengths))
+
+
+def divide(task: tuple[CountTask, int], frequency: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:
+    """Return the part of each of some documents."""
+    counts, n_documents = task
+    found = [divide_documents(each, frequency, n_documents) for _, each in counts.read(pieces, blocks)]
+    return np.concatenate(found).astype(np.uint8)
 
 
 def pick(task: CountTask, documents: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:

@@ -236,15 +236,19 @@ def blocks(n_rows: int, *, tall: bool = False) -> list[slice]:
     return [slice(start, min(start + height, n_rows)) for start in range(0, n_rows, height)]
 
 
-def divide_documents(counts: Any) -> IndexArray:
+def divide_documents(counts: Any, frequency: IndexArray | None = None, n_documents: int | None = None) -> IndexArray:
     """Return which of `N_PARTS` parts each document is in. That depends on its words, and not on its place.
+
+    If there are more documents than these, `frequency` is the number of all that contain each word, and `n_documents`
+    the number of all.
 
     Texts that repeat each other, such as replies and versions of one text, must be in one part, because what only they
     share says nothing about other documents. They share their rare words. Documents with the same rarest word are
     therefore in one part, if at most √n documents contain it; others are divided by a hash of all their words.
     """
-    n_documents, n_words = counts.shape
-    frequency = np.bincount(counts.indices, minlength=n_words)
+    n_words = counts.shape[1]
+    if frequency is None or n_documents is None:
+        frequency, n_documents = np.bincount(counts.indices, minlength=n_words), counts.shape[0]
     rare_first = np.argsort(frequency, kind="stable")
     rank = np.empty(n_words, dtype=np.int64)
     rank[rare_first] = np.arange(n_words)
@@ -253,7 +257,7 @@ def divide_documents(counts: Any) -> IndexArray:
     rarest = rare_first[np.minimum.reduceat(rank[counts.indices], starts)]
     hashes = np.random.default_rng(0).integers(2**64, size=n_words, dtype=np.uint64)
     of_all_words = np.add.reduceat(counts.data.astype(np.uint64) * hashes[counts.indices], starts)
-    parts = np.zeros(n_documents, dtype=np.int64)
+    parts = np.zeros(counts.shape[0], dtype=np.int64)
     hashed = np.where(frequency[rarest] <= math.isqrt(n_documents), hashes[rarest], of_all_words)
     parts[filled] = (hashed >> np.uint64(32)) % np.uint64(N_PARTS)
     return parts

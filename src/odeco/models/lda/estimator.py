@@ -33,6 +33,7 @@ from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
+from odeco.privacy.holders.lanes import RemoteRows
 
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8
@@ -236,7 +237,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         ----------
         X : array or CSR array, documents x words
             Word counts; or those of a Dask array or dataframe, which stay on their cluster, or with `client` the paths
-            of files, as `odeco.online.dask.as_cluster_rows` takes them; bit-identical to one machine.
+            of files, as `odeco.online.dask.as_cluster_rows` takes them; bit-identical to one machine. Files for a
+            private model are opened by `odeco.privacy.open_private`.
         y : object
             Ignored.
         sample_weight : array of int, optional
@@ -263,10 +265,9 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         spec = self._specify_topics()
         private = spec.is_private(groups, vocabulary)
         seed, on_cluster, privacy = self._draw_seed(), client is not None or is_on_cluster(X), None
-        if on_cluster and (private or self.seed_words is not None):
+        if on_cluster and self.seed_words is not None:
             raise ValueError(
-                "A private model, or one with `seed_words`, is fitted on one machine. Got rows of a cluster. Pass an "
-                "array of counts."
+                "A model with `seed_words` is fitted on one machine. Got rows of a cluster. Pass an array of counts."
             )
         if private:
             check_no_weights(sample_weight, spec.record)
@@ -280,6 +281,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
         ):
             if private:
+                if on_cluster:
+                    from odeco.models.lda.cluster import as_cluster_counts  # which imports Dask
+
+                    X = as_cluster_counts(self, X, client, reset=True, private=True)
                 held, context = self._hold(X, spec, groups=groups, words=words, tokenizer=tokenizer)
                 fit, privacy = learn_privately(spec, held, context, vocabulary, seed=seed)
             elif on_cluster:
@@ -428,7 +433,13 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     def _hold(
         self, X: Any, spec: Any, *, groups: Any = None, words: Any = None, tokenizer: Any = None, reset: bool = True
     ) -> tuple[BoundedCounts, TopicContext]:
-        """Return the holder of private word counts, without a message that depends on one of them, and their context.
+        """Return the holder of private word counts, and their context."""
+        counts = X if isinstance(X, RemoteRows) else self._private_counts(X, reset=reset)
+        held = BoundedCounts(counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation)
+        return held, TopicContext.of(held.n_words, words, tokenizer, spec.settings.public)
+
+    def _private_counts(self, X: Any, *, reset: bool) -> Any:
+        """Return private word counts as an array, without a message that depends on one of them.
 
         NumPy converts a list by its cells, and its error about a cell that is not a number depends on the cell. So only
         arrays of numbers are accepted, and finiteness is not checked here.
@@ -443,9 +454,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         if not (types or {X.dtype.kind}) <= set("iufb"):
             raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
         check_private_structure(X)
-        counts = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
-        held = BoundedCounts(counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation)
-        return held, TopicContext.of(held.n_words, words, tokenizer, spec.settings.public)
+        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
 
     def _proportions(self, counts: Any) -> FloatArray:
         """Return the proportions of topics in documents whose columns are known to be the words of the model."""

@@ -6,39 +6,27 @@ import hashlib
 import itertools
 import pickle
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from scipy import sparse
 
 from odeco._util.arguments import check_count
+from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import SourceError
 from odeco.io.coerce import as_source, pieces_of
+from odeco.io.reading import cut_into
 from odeco.io.rows import is_sparse, row_slice, stored_numbers, to_csr
-from odeco.io.source import BatchSource, chosen_columns, names_of
+from odeco.io.source import chosen_columns, names_of
+from odeco.io.text_rows import CsvFile
 from odeco.online.dask.client import Cluster, cluster_faults, find_cluster, tried_again
+from odeco.online.dask.pieces import Piece, run_silently
+from odeco.online.dask.tasks import Order, ask
 from odeco.online.tree import rows_per_chunk
-
-
-class Piece(NamedTuple):
-    """Rows of one file or block.
-
-    Attributes
-    ----------
-    source : Source, or a delayed array
-        A file, which a worker opens, or a block, which Dask computes.
-    start, stop : int
-        Rows of the file; all rows of a block.
-    first : int
-        The first of these rows, counted over all files or blocks.
-    """
-
-    source: Any
-    start: int
-    stop: int
-    first: int
+from odeco.privacy.holders.lanes import Lane, Span
+from odeco.privacy.sources import PrivateRows
 
 
 class ClusterRows(Protocol):
@@ -56,6 +44,8 @@ class ClusterRows(Protocol):
         The cluster that reads them.
     in_files : bool
         Whether they are in files; otherwise they are blocks of a Dask collection.
+    silent : bool
+        Whether they can be read for a private run, without an error that depends on a row.
     columns : tuple of str or None
         The names of the columns, if they have names.
     """
@@ -66,6 +56,7 @@ class ClusterRows(Protocol):
     name: str
     cluster: Cluster
     in_files: bool
+    silent: bool
     columns: tuple[str, ...] | None
 
     @property
@@ -81,30 +72,63 @@ class ClusterRows(Protocol):
     def renewed(self) -> ClusterRows:
         """Return the same rows under new keys, so that a task that Dask has given up is computed again."""
 
+    def add_lanes(self, lane: Lane, spans: Sequence[Span], height: int) -> Iterator[FloatArray]:
+        """Let workers add up spans of rows for a private run; see `odeco.privacy.holders.lanes.RemoteRows`."""
 
-class _Shaped:
+
+#: What is wrong with files whose reader names rows in its errors.
+NOT_SILENT = (
+    "Rows in files must be opened by odeco.privacy.open_private for a private run. Got files whose errors name rows. "
+    "Pass odeco.online.dask.as_cluster_rows(open_private(paths), client), or a Dask collection."
+)
+
+
+class _Rows:
     n_rows: int
     n_features: int
+    cluster: Cluster
+    silent: bool
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.n_rows, self.n_features
 
+    def add_lanes(self: Any, lane: Lane, spans: Sequence[Span], height: int) -> Iterator[FloatArray]:
+        """Let workers add up spans of rows for a private run, and yield the sums in order.
 
-class FileRows(_Shaped):
+        Rows, and sums without noise, are all that workers have. The ledger, the noise and everything after it are here.
+        """
+        if not self.silent:
+            raise ValueError(NOT_SILENT)
+        unit = max(stop - start for start, stop in spans)  # so that every span is one task
+        order = Order(add_lane, (self.cluster.versions, height), lane, unit, private=True)
+        for answer in ask(self, order, [(start, start, stop) for start, stop in spans]):
+            if answer.part is not None:
+                yield cast("FloatArray", answer.part)
+
+
+def add_lane(task: Any, lane: Lane, pieces: list[Piece], blocks: list[Any]) -> Any:
+    """Return the sum over one span of private rows, on a worker."""
+    versions, height = task
+    return run_silently(lambda rows: lane(pieces[0].first, cut_into(rows, height)), versions, pieces, blocks)
+
+
+class FileRows(_Rows):
     """The rows of files on storage that client and workers share. The client reads their headers only."""
 
     in_files = True
 
     def __init__(self, data: Any, cluster: Cluster, **selection: Any) -> None:
-        source = as_source(data, **selection)
+        self.silent = isinstance(data, PrivateRows)
+        source: Any = data if self.silent else as_source(data, **selection)
         self.sparse: bool = getattr(source, "sparse", False)
-        if not self.sparse:
+        if not (self.sparse or self.silent):
             source = as_source(data, batch_rows=rows_per_chunk(source.n_features), **selection)
-        self._source: BatchSource = source
+        self._source = source
         self.name: str = getattr(source, "name", "the files")
-        if source.n_rows is None or pieces_of(source, 0, 0) is None:
+        in_order = source.n_rows is None or pieces_of(source, 0, 0) is None or _is_csv(source)
+        if in_order:
             raise SourceError(
                 f"Rows for a cluster must be in files whose headers state their number: .npy, .npz, .parquet, "
                 f".arrow or svmlight. Got {self.name}. Convert it."
@@ -122,17 +146,22 @@ class FileRows(_Shaped):
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the files."""
-        return self._source.fingerprint()
+        return str(self._source.fingerprint())
 
     def renewed(self) -> FileRows:
         """Return the rows themselves: every task that reads files has a key of its own."""
         return self
 
 
-class BlockRows(_Shaped):
+def _is_csv(source: Any) -> bool:
+    """Tell whether a worker would have to read a file from its first record on."""
+    return any(isinstance(file, CsvFile) for file in getattr(source, "_files", [source]))
+
+
+class BlockRows(_Rows):
     """The rows of blocks that Dask computes when they are needed, and may compute again."""
 
-    in_files = False
+    in_files, silent = False, True
 
     def __init__(
         self,
@@ -223,6 +252,36 @@ def _computed(rows: BlockRows, lazy: Callable[[BlockRows], list[Any]]) -> list[A
         return tried_again(attempt)
 
 
+class ChosenRows(_Rows):
+    """Some rows of others, in their order, read where they lie."""
+
+    def __init__(self, rows: ClusterRows, chosen: IndexArray) -> None:
+        self._rows, self._chosen = rows, chosen
+        self.n_rows, self.n_features, self.sparse = chosen.size, rows.n_features, rows.sparse
+        self.name, self.cluster, self.columns = rows.name, rows.cluster, rows.columns
+        self.in_files, self.silent = rows.in_files, False
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        """Return the pieces between the first and the last of these rows, with those that are chosen."""
+        numbers, found = self._chosen[start:stop], []
+        for piece in self._rows.pieces(int(numbers[0]), int(numbers[-1]) + 1):
+            own = numbers[(numbers >= piece.first) & (numbers < piece.first + piece.stop - piece.start)]
+            if own.size:
+                chosen = np.zeros(piece.stop - piece.start, dtype=bool)
+                chosen[own - piece.first] = True
+                found.append(piece._replace(first=start, chosen=chosen))
+                start += own.size
+        return found
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of all rows, and the number of those that are chosen."""
+        return f"{self._rows.fingerprint()}:{self.n_rows}"
+
+    def renewed(self) -> ChosenRows:
+        """Return the same rows under new keys."""
+        return ChosenRows(self._rows.renewed(), self._chosen)
+
+
 def as_cluster_rows(
     data: Any,
     client: Any = None,
@@ -234,9 +293,9 @@ def as_cluster_rows(
 
     Parameters
     ----------
-    data : Dask array, Dask dataframe, path, list of paths, or what `from_delayed` returns
+    data : Dask array, Dask dataframe, path, list of paths, or what `from_delayed` or `open_private` returns
         A Dask array may have any chunks, of NumPy arrays or of CSR arrays; a dataframe must hold numbers. Paths must
-        lead to the same files on all machines.
+        lead to the same files on all machines. Files for a private run are opened by `odeco.privacy.open_private`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
     columns, drop : sequence of str, optional

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +26,8 @@ from scipy.special import ndtri
 from odeco._util.arguments import check_choice, check_count
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
-from odeco.io.rows import check_private_structure
+from odeco.io.rows import check_private_structure, join_rows
+from odeco.privacy.holders.lanes import ROWS_AT_ONCE, RemoteRows, n_lanes
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation, units_of
 from odeco.privacy.noise import grid_of
 from odeco.privacy.sums import Query
@@ -39,10 +42,6 @@ N_ROUNDS = 30
 
 #: A document with more words than this counts as empty, because sums of its powers would not be exact.
 _MOST_WORDS = 2.0**40
-
-
-#: Units are added up in this many lanes, whatever the number of threads.
-_LANES = 4
 
 
 class Units(NamedTuple):
@@ -76,11 +75,13 @@ class BoundedCounts:
 
     Parameters
     ----------
-    counts : array or CSR array, documents x words
+    counts : array or CSR array, documents x words, or RemoteRows
         Word counts. A document with a count that is negative, not whole or not finite counts as empty, without a
-        message.
+        message. Those of a cluster are read and added up by its workers for every query; the sums are bit-identical
+        (`odeco.privacy.holders.lanes`).
     groups : array of labels, optional
-        The user of each document; public. The unit of privacy is then the user.
+        The user of each document; public. The unit of privacy is then the user. Not on a cluster, where the documents
+        of a user may be on several workers.
     neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to one document (or to all of one user): replace it by any other, or blank it. The
         number of documents is public either way.
@@ -97,26 +98,21 @@ class BoundedCounts:
     def __init__(self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace") -> None:
         check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         self.neighbour_relation = neighbour_relation
+        self._remote = counts if isinstance(counts, RemoteRows) else None
+        self.of_users = groups is not None
+        if self._remote is not None:
+            if self.of_users:
+                raise ValueError(
+                    "Documents on a cluster must be the unit themselves. Got `groups`: the documents of a user may be "
+                    "on several workers. Join those of each user to one, or pass an array of counts."
+                )
+            self.n_documents, self.n_words = self._remote.n_rows, self._remote.n_features
+            self.n_units = self.n_documents
+            return
         clean = _blank_invalid(counts)
         self.n_documents, self.n_words = (int(size) for size in clean.shape)
         units, self.n_units = units_of(groups, self.n_documents)
-        self.of_users = groups is not None
-        self._units = self._units_in(clean, units)
-
-    def _units_in(self, clean: Any, units: IndexArray) -> Units:
-        """Put the documents of each unit next to each other, and number the different words of each unit."""
-        if self.of_users:
-            clean = clean[np.argsort(units, kind="stable")]
-        documents = np.append(0, np.cumsum(np.bincount(units)))
-        entries, words = clean.indptr.astype(np.int64), clean.indices
-        if not self.of_users:
-            slots = np.arange(words.size) - np.repeat(entries[:-1], np.diff(entries))
-            return Units(documents, entries, words, clean.data, slots, entries, words)
-        owner = np.repeat(np.arange(self.n_units), np.diff(entries[documents]))
-        keys, position = np.unique(owner * self.n_words + words, return_inverse=True)
-        first_slots = np.searchsorted(keys, np.arange(self.n_units + 1) * self.n_words)
-        slots = position - first_slots[owner]
-        return Units(documents, entries, words, clean.data, slots, first_slots, keys % self.n_words)
+        self._units = _units_in(clean, units if self.of_users else None)
 
     @property
     def neighbours(self) -> str:
@@ -170,43 +166,95 @@ class BoundedCounts:
         return _bounded(what, lambda: self._responsibilities(topics.T, scales, smoothing, N_ROUNDS), topics.size)
 
     def _lengths(self) -> FloatArray:
-        entries = self._units.entries
-        sizes = np.add.reduceat(np.append(self._units.counts, 0.0), entries[:-1]) if self.n_documents else np.zeros(0)
-        used = np.diff(entries) > 0
-        bins = np.searchsorted(LENGTH_EDGES, sizes[used], side="right") - 1
-        unit = np.repeat(np.arange(self.n_units), np.diff(self._units.documents))[used]
-        keys, repeated = np.unique(unit * LENGTH_EDGES.size + bins, return_counts=True)
-        unit, bins = np.divmod(keys, LENGTH_EDGES.size)
-        norms = np.sqrt(np.bincount(unit, repeated.astype(np.float64) ** 2, self.n_units))
-        totals: FloatArray = np.zeros(LENGTH_EDGES.size)
-        np.add.at(totals, bins, repeated / norms[unit])
-        return totals
+        return self._in_lanes(_add_lengths, (LENGTH_EDGES.size,), number=1)
 
     def _pairs(self, words: IndexArray) -> FloatArray:
-        from odeco.privacy.holders.document_kernels import add_pairs  # Numba takes a second
-
         places = np.full(self.n_words, -1)
         places[words] = np.arange(words.size)
-        matrix = self._in_lanes(add_pairs, (words.size, words.size), places)
+        matrix = self._in_lanes(_add_pairs, (words.size, words.size), places)
         return matrix[np.triu_indices(words.size, 1)]
 
     def _responsibilities(self, topics: Any, scales: FloatArray, smoothing: float, n_rounds: int) -> FloatArray:
-        from odeco.privacy.holders.document_kernels import add_responsibilities  # Numba takes a second
-
         table, small = np.ascontiguousarray(topics, dtype=np.float32), np.float32(smoothing)
-        return self._in_lanes(add_responsibilities, table.shape, table, scales, small, n_rounds)
+        return self._in_lanes(_add_responsibilities, table.shape, table, scales, small, n_rounds)
 
-    def _in_lanes(self, add: Callable[..., None], shape: tuple[int, ...], *arguments: Any) -> FloatArray:
+    def _in_lanes(
+        self, add: Callable[..., None], shape: tuple[int, ...], *arguments: Any, number: int | None = None
+    ) -> FloatArray:
         """Return the sum over lanes of units, each of which `add` fills in; they are added in their order."""
-        borders = [round(lane * self.n_units / _LANES) for lane in range(_LANES + 1)]
-
-        def lane_total(number: int) -> FloatArray:
-            total = np.zeros(shape)
-            add(borders[number], borders[number + 1], self._units, *arguments, total)
-            return total
-
-        total: FloatArray = np.sum(list(map_blocks(lane_total, range(_LANES), parallel=True)), axis=0)
+        number = n_lanes(self.n_units, math.prod(shape)) if number is None or self._remote is not None else number
+        borders = [round(lane * self.n_units / number) for lane in range(number + 1)]
+        lane = _DocumentLane(add, shape, arguments)
+        if self._remote is not None:
+            sums = self._remote.add_lanes(lane, [span for span in pairwise(borders) if span[0] < span[1]], ROWS_AT_ONCE)
+        else:
+            sums = map_blocks(lambda span: lane.add_up(*span, self._units), pairwise(borders), parallel=True)
+        total = np.zeros(shape)
+        for each in sums:
+            total += each
         return total
+
+
+@dataclass(frozen=True)
+class _DocumentLane:
+    """The sum over a lane of documents: all that a worker must know about it, besides the documents."""
+
+    add: Callable[..., None]
+    shape: tuple[int, ...]
+    arguments: tuple[Any, ...]
+
+    def __call__(self, first: int, chunks: Iterator[Any]) -> FloatArray:  # noqa: ARG002 - a document counts by itself
+        clean = _blank_invalid(join_rows([*chunks]))
+        return self.add_up(0, clean.shape[0], _units_in(clean, None))
+
+    def add_up(self, first: int, last: int, units: Units) -> FloatArray:
+        """Return the sum over some units."""
+        total = np.zeros(self.shape)
+        self.add(first, last, units, *self.arguments, total)
+        return total
+
+
+def _add_lengths(_first: int, _last: int, units: Units, total: FloatArray) -> None:
+    """Add the histogram of the lengths of all documents; in a lane of documents it is made of ones, and exact."""
+    entries, n_units = units.entries, units.documents.size - 1
+    if entries.size == 1:
+        return
+    sizes = np.add.reduceat(np.append(units.counts, 0.0), entries[:-1])
+    used = np.diff(entries) > 0
+    bins = np.searchsorted(LENGTH_EDGES, sizes[used], side="right") - 1
+    unit = np.repeat(np.arange(n_units), np.diff(units.documents))[used]
+    keys, repeated = np.unique(unit * LENGTH_EDGES.size + bins, return_counts=True)
+    unit, bins = np.divmod(keys, LENGTH_EDGES.size)
+    norms = np.sqrt(np.bincount(unit, repeated.astype(np.float64) ** 2, n_units))
+    np.add.at(total, bins, repeated / norms[unit])
+
+
+def _add_pairs(*arguments: Any) -> None:
+    from odeco.privacy.holders.document_kernels import add_pairs  # Numba takes a second
+
+    add_pairs(*arguments)
+
+
+def _add_responsibilities(*arguments: Any) -> None:
+    from odeco.privacy.holders.document_kernels import add_responsibilities  # Numba takes a second
+
+    add_responsibilities(*arguments)
+
+
+def _units_in(clean: Any, units: IndexArray | None) -> Units:
+    """Put the documents of each unit next to each other, and number the different words of each unit."""
+    if units is None:  # each document is one
+        entries, words = clean.indptr.astype(np.int64), clean.indices
+        slots = np.arange(words.size) - np.repeat(entries[:-1], np.diff(entries))
+        return Units(np.arange(clean.shape[0] + 1), entries, words, clean.data, slots, entries, words)
+    clean, n_words = clean[np.argsort(units, kind="stable")], clean.shape[1]
+    documents = np.append(0, np.cumsum(np.bincount(units)))
+    entries, words, n_units = clean.indptr.astype(np.int64), clean.indices, documents.size - 1
+    owner = np.repeat(np.arange(n_units), np.diff(entries[documents]))
+    keys, position = np.unique(owner * n_words + words, return_inverse=True)
+    first_slots = np.searchsorted(keys, np.arange(n_units + 1) * n_words)
+    slots = position - first_slots[owner]
+    return Units(documents, entries, words, clean.data, slots, first_slots, keys % n_words)
 
 
 def _bounded(what: str, answer: Callable[[], FloatArray], size: int) -> Query:

@@ -16,7 +16,6 @@ rounded does not matter: it moves a row to another bin, of which there is still 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,9 @@ from scipy import sparse
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import as_rows, is_sparse
+from odeco.privacy.holders.lanes import RowLane, is_elsewhere, lane_spans, n_lanes, sum_in_lanes
 from odeco.privacy.holders.protocol import NeighbourRelation, unit_weights
-from odeco.privacy.holders.records import ROWS_AT_ONCE, SilentRows, as_private_rows
+from odeco.privacy.holders.records import as_private_rows
 from odeco.privacy.sums import Query
 
 #: The share of μ² that the counts get where a bound is chosen: this one, and up to the other for few units and little
@@ -57,18 +57,16 @@ class RowNorms:
 
     Parameters
     ----------
-    rows : array or CSR array, n x d, or SilentRows
+    rows : array or CSR array, n x d, or SilentRows, or RemoteRows
         The rows, any numbers.
     groups : array of n labels, optional
         Which user each row belongs to; public.
     """
 
     def __init__(self, rows: Any, groups: Any = None) -> None:
-        self._rows = rows
-        if not (isinstance(rows, SilentRows) and rows.silent):
-            self._rows = as_private_rows(rows)
-        in_files = isinstance(self._rows, SilentRows)
-        n_rows, n_features = (rows.n_rows, rows.n_features) if in_files else self._rows.shape
+        elsewhere = is_elsewhere(rows)
+        self._rows = rows if elsewhere else as_private_rows(rows)
+        n_rows, n_features = (rows.n_rows, rows.n_features) if elsewhere else self._rows.shape
         self.n_features = int(n_features)
         weights, self.n_units = unit_weights(groups, int(n_rows))
         self._weights: FloatArray = np.floor(weights / _GRAIN) * _GRAIN
@@ -78,16 +76,14 @@ class RowNorms:
         return Query("counts of rows by their norm", self._counts, size=N_BINS, bound=1.0, signed=False)
 
     def _counts(self) -> FloatArray:
-        counts, start = np.zeros(N_BINS), 0
-        for rows in self._rows.chunks(ROWS_AT_ONCE) if isinstance(self._rows, SilentRows) else self._blocks():
-            bins = bins_of(as_rows(rows))
-            weights = self._weights[start : start + bins.size]
-            counts += np.bincount(bins[bins >= 0], weights[bins >= 0], minlength=N_BINS)
-            start += bins.size
-        return counts
+        n_rows = self._weights.size
+        lane = RowLane(_add_counts, (N_BINS,), weights=self._weights)
+        return sum_in_lanes(self._rows, lane, lane_spans(n_rows, n_lanes(n_rows, N_BINS)), parallel=False)
 
-    def _blocks(self) -> Iterator[Any]:
-        return (self._rows[start : start + ROWS_AT_ONCE] for start in range(0, self._weights.size, ROWS_AT_ONCE))
+
+def _add_counts(total: FloatArray, rows: Any, weights: FloatArray, _scratch: FloatArray) -> None:
+    bins = bins_of(as_rows(rows))
+    total += np.bincount(bins[bins >= 0], weights[bins >= 0], minlength=N_BINS)
 
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, final, runtime_checkable
+from functools import partial
+from typing import Any, final
 
 import numpy as np
 from scipy import sparse
@@ -14,8 +14,17 @@ from scipy import sparse
 from odeco._util.arguments import MINIMUM_ORDER, check_choice, check_count, check_norm_bound
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.io.rows import as_rows, check_private_rows, stored_numbers
-from odeco.privacy.clip import clipped_rows
+from odeco.io.rows import as_rows, check_private_rows
+from odeco.privacy.holders.lanes import (
+    LANES,
+    ROWS_AT_ONCE,
+    RowLane,
+    is_elsewhere,
+    lane_spans,
+    n_lanes,
+    sum_in_lanes,
+    within,
+)
 from odeco.privacy.holders.protocol import (
     RELATIONS,
     ROUNDOFF,
@@ -29,41 +38,11 @@ from odeco.privacy.holders.protocol import (
 from odeco.privacy.sensitivity import RecordSensitivities
 from odeco.tensors.coordinates import PackedCoordinates
 
-#: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
-ROWS_AT_ONCE = 1024
-
 #: Monomials of degree 4 of rows that are held at a time.
 _MONOMIALS = 2**22
 
-#: Number of lanes that share the chunks, whatever the number of threads, so that a sum is always the same.
-_LANES = 4
-
 #: Lanes are handed to threads from this many rows times numbers of the answer on; below, that takes longer than adding.
 _PARALLEL_WORK = 2**20
-
-
-@runtime_checkable
-class SilentRows(Protocol):
-    """Rows that lie elsewhere, and are read again for every query, such as `odeco.privacy.open_private` returns.
-
-    What a row means must depend on what is stored for that row alone, and reading must never raise, warn or log because
-    of a value: `silent` says that both hold.
-    """
-
-    @property
-    def silent(self) -> bool:
-        """Whether reading them never raises, warns or logs because of a value."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows; public."""
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns; public."""
-
-    def chunks(self, height: int) -> Iterator[Any]:
-        """Start a fresh pass in chunks of exactly `height` rows, the last perhaps of fewer."""
 
 
 @final
@@ -72,9 +51,10 @@ class RecordLevel(DataHolder):
 
     Parameters
     ----------
-    rows : array or CSR array, n x d, or SilentRows
+    rows : array or CSR array, n x d, or SilentRows, or RemoteRows
         The data. A row with NaN or infinity counts as a row of zeros. Rows in files that `odeco.privacy.open_private`
-        has opened are read again for every query, and never held as a whole; the answers are bit-identical.
+        has opened, and rows of a cluster, are read again for every query, and never held here; the answers are
+        bit-identical (`odeco.privacy.holders.lanes`).
     norm_bound : float
         The bound B on the Euclidean norm of a row: longer rows are scaled down to it. Must be known without looking at
         the data.
@@ -131,12 +111,12 @@ class RecordLevel(DataHolder):
         self.order = check_count("order", order, MINIMUM_ORDER)
         self.nonnegative, self.neighbour_relation = nonnegative, neighbour_relation
         self._rows: Any = rows
-        if isinstance(rows, SilentRows) and rows.silent:
+        if is_elsewhere(rows):
             self.n_rows, self.dimension = rows.n_rows, rows.n_features
         else:
             checked = as_private_rows(rows)
             self.n_rows, self.dimension = (int(size) for size in checked.shape)
-            self._rows = self._admitted(checked)
+            self._rows = within(checked, self.norm_bound, nonnegative)
             (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data).setflags(write=False)
         self._weights, self.n_units = unit_weights(groups, self.n_rows)
         self._weights.setflags(write=False)
@@ -157,11 +137,7 @@ class RecordLevel(DataHolder):
 
     def second_moment(self) -> FloatArray:
         """Return (1/n) Σ x xᵀ."""
-
-        def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
-            return _dense(rows.T @ _times(rows, weights))
-
-        return self._added_up((self.dimension, self.dimension), part) / self.n_units
+        return self._added_up(_add_second, (self.dimension, self.dimension)) / self.n_units
 
     def second_moment_sensitivity(self) -> float:
         """Return the largest Euclidean change of `second_moment`, every entry counted as often as it stands there."""
@@ -170,88 +146,32 @@ class RecordLevel(DataHolder):
     def packed(self) -> FloatArray:
         """Return the distinct entries, each divided by its `packed_units`."""
         if self.order == 4:
-            return self._packed_fourth()
+            entries = PackedCoordinates(self.dimension, 4)
+            return self._added_up(partial(_add_packed_fourth, entries), (entries.size,), whole=True) / self.n_units
         check_order_three(self.order)
-        d = self.dimension
-        total, lower = np.zeros(math.comb(d + 2, 3)), np.tri(d, dtype=bool)
-        for rows, weights in self._chunks():  # not in lanes: each would hold all entries
-            columns = np.ascontiguousarray(_dense(rows).T)
-            weighted = columns * weights
-
-            def add(first: int, columns: FloatArray = columns, weighted: FloatArray = weighted) -> None:
-                size = first + 1
-                with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
-                    slab = (columns[:size] * weighted[first]) @ columns[:size].T  # T[i, j, k] for i = first ≥ j, k
-                total[packed_slab(first)] += slab[lower[:size, :size]]
-
-            for _ in map_blocks(add, range(d), parallel=columns.size * d >= _PARALLEL_WORK):
-                pass
+        total = self._added_up(_add_packed, (math.comb(self.dimension + 2, 3),), whole=True)
         return total / self.n_units / self.packed_units()
-
-    def _packed_fourth(self) -> FloatArray:
-        """Return Σ xᵢxⱼxₖxₗ / n for i ≤ j ≤ k ≤ l, each times the root of the number of its arrangements."""
-        entries = PackedCoordinates(self.dimension, 4)
-        height = max(1, _MONOMIALS // entries.size)
-        total = np.zeros(entries.size)
-        with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
-            for rows, weights in self._chunks():
-                for start in range(0, rows.shape[0], height):
-                    part = slice(start, start + height)
-                    total += entries.powers(np.ascontiguousarray(_dense(rows[part]).T)) @ weights[part]
-        return total / self.n_units
 
     def packed_sensitivity(self) -> float:
         """Return Bᵖ/n, twice that if replaced (see `RecordSensitivities.entries`), and the rounding."""
         return self.sensitivities.entries() + self._rounding(0, self.norm_bound**self.order)
 
     def _image(self, block: FloatArray) -> FloatArray:
-        def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
-            image: FloatArray = rows.T @ (weights[:, None] * (rows @ block) ** (self.order - 1))
-            return image
-
-        return self._added_up(block.shape, part) / self.n_units
+        return self._added_up(partial(_add_image, block, self.order), block.shape) / self.n_units
 
     def _value(self, block: FloatArray) -> FloatArray:
-        def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
-            values: FloatArray = weights @ (rows @ block) ** self.order
-            return values
-
-        return self._added_up(block.shape[1:], part) / self.n_units
+        return self._added_up(partial(_add_value, block, self.order), block.shape[1:]) / self.n_units
 
     def _core(self, basis: FloatArray) -> FloatArray:
         width = basis.shape[1]
-
-        def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
-            inside = _projected(rows, basis)
-            powers = inside * weights
-            for _ in range(self.order - 2):
-                powers = (powers[:, None, :] * inside[None, :, :]).reshape(-1, inside.shape[1])
-            core: FloatArray = inside @ powers.T
-            return core
-
-        total = self._added_up((width, width ** (self.order - 1)), part)
+        total = self._added_up(partial(_add_core, basis, self.order), (width, width ** (self.order - 1)))
         return total.reshape((width,) * self.order) / self.n_units
 
     def _slab(self, basis: FloatArray) -> FloatArray:
-        width = basis.shape[1]
-        _, _, factors = column_pairs(width)
+        _, _, factors = column_pairs(basis.shape[1])
         shape = (factors.size, self.dimension)
-
-        def part(rows: Any, weights: FloatArray, scratch: FloatArray) -> FloatArray:
-            # A column of the basis is a line of `inside`: whole lines are multiplied, and lie as the product wants.
-            inside = _projected(rows, basis)
-            weighted = inside * weights
-            n_pairs = factors.size * rows.shape[0]
-            pairs = scratch[:n_pairs].reshape(factors.size, -1)
-            for column in range(width):
-                start = column * (column + 1) // 2
-                np.multiply(inside[: column + 1], weighted[column], out=pairs[start : start + column + 1])
-            if not isinstance(rows, np.ndarray):
-                return np.asarray((rows.T @ pairs.T).T)
-            return np.matmul(pairs, rows, out=scratch[n_pairs : n_pairs + math.prod(shape)].reshape(shape))
-
         n_scratch = factors.size * min(ROWS_AT_ONCE, self.n_rows) + math.prod(shape)
-        return self._added_up(shape, part, n_scratch).T * (factors / self.n_units)
+        return self._added_up(partial(_add_slab, basis), shape, n_scratch).T * (factors / self.n_units)
 
     def _sensitivity(self, block: FloatArray) -> float:
         return self.sensitivities.image(block) + self._block_rounding(block, self.order - 1)
@@ -275,61 +195,28 @@ class RecordLevel(DataHolder):
 
     def _rounding(self, n_products: int, largest: float) -> float:
         """Return how far rounding can move two neighbours' answers apart, if `n_products` inner products go in."""
-        depth = min(ROWS_AT_ONCE, self.n_rows) + self.n_rows // ROWS_AT_ONCE + n_products * self.dimension
-        return 2 * (depth + _LANES + 16) * ROUNDOFF * largest
+        depth: int = min(ROWS_AT_ONCE, self.n_rows) + self.n_rows // ROWS_AT_ONCE + n_products * self.dimension
+        return 2 * (depth + LANES + 16) * ROUNDOFF * largest
 
     def _added_up(
         self,
+        add: Callable[[FloatArray, Any, FloatArray, FloatArray], None],
         shape: tuple[int, ...],
-        part: Callable[[Any, FloatArray, FloatArray], FloatArray],
         n_scratch: int = 0,
+        *,
+        whole: bool = False,
     ) -> FloatArray:
-        """Return the sum over chunks of what `part` makes of their rows and weights.
+        """Return the sum over all rows of what `add` adds; a `whole` one is large: as few lanes as can be, one by one.
 
-        `part` also gets `n_scratch` numbers to write on: asking the system for large arrays, chunk after chunk, takes
-        longer than filling them. Each lane adds up chunks that lie together, and the lanes are added in order: no
-        number passes through more additions than there are chunks and lanes.
+        No number passes through more additions than there are chunks, and two (`odeco.privacy.holders.lanes`).
         """
-        n_chunks = -(-self.n_rows // ROWS_AT_ONCE)
-        share = -(-n_chunks // _LANES)
-        lanes = [range(lane * share, min((lane + 1) * share, n_chunks)) for lane in range(min(_LANES, n_chunks))]
-
-        def add_lane(chunks: Iterator[tuple[Any, FloatArray]]) -> FloatArray:
-            total, scratch = np.zeros(shape), np.empty(n_scratch)
-            with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
-                for rows, weights in chunks:
-                    total += part(rows, weights, scratch)
-            return total
-
-        total = np.zeros(shape)
-        if isinstance(self._rows, SilentRows):  # read from front to back, lane after lane
-            chunks = self._chunks()
-            for lane in lanes:
-                total += add_lane(itertools.islice(chunks, len(lane)))
-            return total
-        parallel = share * ROWS_AT_ONCE * math.prod(shape) >= _PARALLEL_WORK
-        for each in map_blocks(lambda lane: add_lane(map(self._chunk, lane)), lanes, parallel=parallel):
-            total += each
-        return total
-
-    def _chunks(self) -> Iterator[tuple[Any, FloatArray]]:
-        """Yield all rows, clipped, in chunks of `ROWS_AT_ONCE`, with what each row counts."""
-        if not isinstance(self._rows, SilentRows):
-            yield from map(self._chunk, range(-(-self.n_rows // ROWS_AT_ONCE)))
-            return
-        for number, rows in enumerate(self._rows.chunks(ROWS_AT_ONCE)):
-            yield self._admitted(as_rows(rows)), self._weights[_place(number)]
-
-    def _chunk(self, number: int) -> tuple[Any, FloatArray]:
-        return self._rows[_place(number)], self._weights[_place(number)]
-
-    def _admitted(self, rows: Any) -> Any:
-        """Return rows within the bound; what becomes of a row depends on that row alone."""
-        admitted = clipped_rows(rows, self.norm_bound)
-        if self.nonnegative:
-            numbers = stored_numbers(admitted)
-            np.maximum(numbers, 0.0, out=numbers)
-        return admitted
+        rows, size = self._rows, math.prod(shape)
+        lane = RowLane(add, shape, n_scratch, None if self.unit == "record" else self._weights)
+        if is_elsewhere(rows):
+            lane = replace(lane, norm_bound=self.norm_bound, nonnegative=self.nonnegative)
+        spans = lane_spans(self.n_rows, n_lanes(self.n_rows, size, fewest=1 if whole else LANES))
+        parallel = not whole and spans[0][1] * size >= _PARALLEL_WORK
+        return sum_in_lanes(rows, lane, spans, parallel=parallel)
 
 
 def as_private_rows(rows: Any) -> Any:
@@ -341,8 +228,73 @@ def as_private_rows(rows: Any) -> Any:
     return checked
 
 
-def _place(number: int) -> slice:
-    return slice(number * ROWS_AT_ONCE, (number + 1) * ROWS_AT_ONCE)
+# ---- what the rows of a chunk add to a sum: functions that another process can get --------------------------------
+
+
+def _add_second(total: FloatArray, rows: Any, weights: FloatArray, _scratch: FloatArray) -> None:
+    total += _dense(rows.T @ _times(rows, weights))
+
+
+def _add_image(
+    block: FloatArray, order: int, total: FloatArray, rows: Any, weights: FloatArray, _scratch: FloatArray
+) -> None:
+    total += rows.T @ (weights[:, None] * (rows @ block) ** (order - 1))
+
+
+def _add_value(
+    block: FloatArray, order: int, total: FloatArray, rows: Any, weights: FloatArray, _scratch: FloatArray
+) -> None:
+    total += weights @ (rows @ block) ** order
+
+
+def _add_core(
+    basis: FloatArray, order: int, total: FloatArray, rows: Any, weights: FloatArray, _scratch: FloatArray
+) -> None:
+    inside = _projected(rows, basis)
+    powers = inside * weights
+    for _ in range(order - 2):
+        powers = (powers[:, None, :] * inside[None, :, :]).reshape(-1, inside.shape[1])
+    total += inside @ powers.T
+
+
+def _add_slab(basis: FloatArray, total: FloatArray, rows: Any, weights: FloatArray, scratch: FloatArray) -> None:
+    # A column of the basis is a line of `inside`: whole lines are multiplied, and lie as the product wants.
+    inside = _projected(rows, basis)
+    weighted = inside * weights
+    n_pairs = len(total) * rows.shape[0]
+    pairs = scratch[:n_pairs].reshape(len(total), -1)
+    for column in range(basis.shape[1]):
+        start = column * (column + 1) // 2
+        np.multiply(inside[: column + 1], weighted[column], out=pairs[start : start + column + 1])
+    if isinstance(rows, np.ndarray):
+        total += np.matmul(pairs, rows, out=scratch[n_pairs : n_pairs + total.size].reshape(total.shape))
+    else:
+        total += np.asarray((rows.T @ pairs.T).T)
+
+
+def _add_packed(total: FloatArray, rows: Any, weights: FloatArray, _scratch: FloatArray) -> None:
+    columns = np.ascontiguousarray(_dense(rows).T)
+    weighted, d = columns * weights, len(columns)
+    lower = np.tri(d, dtype=bool)
+
+    def add(first: int) -> None:
+        size = first + 1
+        with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
+            slab = (columns[:size] * weighted[first]) @ columns[:size].T  # T[i, j, k] for i = first ≥ j, k
+        total[packed_slab(first)] += slab[lower[:size, :size]]
+
+    for _ in map_blocks(add, range(d), parallel=columns.size * d >= _PARALLEL_WORK):
+        pass
+
+
+def _add_packed_fourth(
+    entries: PackedCoordinates, total: FloatArray, rows: Any, weights: FloatArray, _scratch: FloatArray
+) -> None:
+    """Add xᵢxⱼxₖxₗ for i ≤ j ≤ k ≤ l, each times the root of the number of its arrangements."""
+    height = max(1, _MONOMIALS // entries.size)
+    for start in range(0, rows.shape[0], height):
+        part = slice(start, start + height)
+        total += entries.powers(np.ascontiguousarray(_dense(rows[part]).T)) @ weights[part]
 
 
 def _projected(rows: Any, basis: FloatArray) -> FloatArray:

@@ -1,0 +1,168 @@
+"""Sums over private records in lanes: those of a lane lie together, and the sums of lanes are added in order.
+
+The lanes follow from public numbers alone, never from the number of threads or workers, so that a sum is always the
+same: of rows in memory, in files, and on the workers of a cluster.
+
+**Sensitivity.** A declared sensitivity has two parts. One bounds what a record adds, which is computed from that record
+and from public arguments, wherever this is done. The other bounds rounding. Counts are whole multiples of a power of
+two, and exact in whatever order they are added (`odeco.privacy.holders.norms`). Other sums declare an error that grows
+with the number of additions that a number passes through. With m chunks in l lanes these are at most ⌈m/l⌉ + l, which
+is convex in l, hence at most m + 2 for every l from 1 to m: the bound for one lane, plus 2, holds for all numbers of
+lanes. So nothing that is declared depends on where a sum is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from odeco._util.threads import map_blocks
+from odeco._util.types import FloatArray
+from odeco.io.rows import as_rows, stored_numbers
+from odeco.privacy.clip import clipped_rows
+
+#: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
+ROWS_AT_ONCE = 1024
+
+#: Number of lanes of a small sum. A larger one has a lane for every `LANE_RECORDS`, at most `_MOST_LANES`, and the sums
+#: of all lanes together have at most `_MOST_NUMBERS` numbers.
+LANES, LANE_RECORDS, _MOST_LANES, _MOST_NUMBERS = 4, 2**16, 256, 2**27
+
+#: A function of the first record of a lane and of its chunks: the sum over the lane.
+Lane = Callable[[int, Iterator[Any]], FloatArray]
+
+#: The first record of a lane, and the first after it.
+Span = tuple[int, int]
+
+
+@runtime_checkable
+class SilentRows(Protocol):
+    """Rows that lie elsewhere, and are read again for every query, such as `odeco.privacy.open_private` returns.
+
+    What a row means must depend on what is stored for that row alone, and reading must never raise, warn or log because
+    of a value: `silent` says that both hold.
+    """
+
+    @property
+    def silent(self) -> bool:
+        """Whether reading them never raises, warns or logs because of a value."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows; public."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns; public."""
+
+    def chunks(self, height: int) -> Iterator[Any]:
+        """Start a fresh pass in chunks of exactly `height` rows, the last perhaps of fewer."""
+
+
+@runtime_checkable
+class RemoteRows(Protocol):
+    """Rows that other processes read and add up, such as `odeco.online.dask.as_cluster_rows` returns.
+
+    All that `SilentRows` promise must hold in those processes too.
+    """
+
+    silent: bool
+    n_rows: int
+    n_features: int
+
+    def add_lanes(self, lane: Lane, spans: Sequence[Span], height: int) -> Iterator[FloatArray]:
+        """Yield the sums over spans of rows in order, each read in chunks of `height` rows."""
+
+
+def is_elsewhere(rows: Any) -> bool:
+    """Return whether rows are read for every query, and silently, so that nothing of them is held here."""
+    return isinstance(rows, SilentRows | RemoteRows) and rows.silent
+
+
+def n_lanes(n_records: int, size: int, fewest: int = LANES) -> int:
+    """Return the number of lanes for a sum of `size` numbers."""
+    most = max(fewest, min(_MOST_LANES, _MOST_NUMBERS // max(1, size)))
+    return min(most, max(fewest, -(-n_records // LANE_RECORDS)))
+
+
+def lane_spans(n_rows: int, number: int) -> list[Span]:
+    """Return where lanes begin and end, in whole chunks; fewer lanes than `number` if there are fewer chunks."""
+    height = -(-_n_chunks(0, n_rows) // number) * ROWS_AT_ONCE
+    return [(start, min(start + height, n_rows)) for start in range(0, n_rows, height)]
+
+
+@dataclass(frozen=True)
+class RowLane:
+    """The sum over a lane of rows: all that another process must know about it, besides the rows.
+
+    Attributes
+    ----------
+    add : callable
+        Adds what rows, with what each of them counts, contribute to an array; it also gets numbers to write on, since
+        asking the system for large arrays, chunk after chunk, takes longer than filling them.
+    shape : tuple of int
+        The shape of the sum.
+    n_scratch : int
+        How many numbers there are to write on.
+    weights : array or None
+        What each of all rows counts; None if every row counts once.
+    norm_bound : float or None
+        The norm to which rows are clipped; None if they are taken as they are.
+    nonnegative : bool
+        Whether negative numbers are cut to 0 after that.
+    """
+
+    add: Callable[[FloatArray, Any, FloatArray, FloatArray], None]
+    shape: tuple[int, ...]
+    n_scratch: int = 0
+    weights: FloatArray | None = None
+    norm_bound: float | None = None
+    nonnegative: bool = False
+
+    def __call__(self, first: int, chunks: Iterator[Any]) -> FloatArray:
+        """Return the sum over the chunks of a lane."""
+        total, scratch = np.zeros(self.shape), np.empty(self.n_scratch)
+        with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
+            for chunk in chunks:
+                rows = chunk if self.norm_bound is None else within(as_rows(chunk), self.norm_bound, self.nonnegative)
+                last = first + rows.shape[0]
+                weights = np.ones(rows.shape[0]) if self.weights is None else self.weights[first:last]
+                self.add(total, rows, weights, scratch)
+                first = last
+        return total
+
+
+def within(rows: Any, norm_bound: float, nonnegative: bool) -> Any:
+    """Return rows within the bound; what becomes of a row depends on that row alone."""
+    admitted = clipped_rows(rows, norm_bound)
+    if nonnegative:
+        numbers = stored_numbers(admitted)
+        np.maximum(numbers, 0.0, out=numbers)
+    return admitted
+
+
+def sum_in_lanes(rows: Any, lane: RowLane, spans: Sequence[Span], *, parallel: bool) -> FloatArray:
+    """Return the sum over rows in memory, in files or on a cluster; `parallel` is for those in memory."""
+    if isinstance(rows, RemoteRows):
+        sums = rows.add_lanes(lane, spans, ROWS_AT_ONCE)
+    elif isinstance(rows, SilentRows):  # read from front to back, lane after lane
+        chunks = rows.chunks(ROWS_AT_ONCE)
+        sums = map_blocks(lambda span: lane(span[0], islice(chunks, _n_chunks(*span))), spans, parallel=False)
+    else:
+        sums = map_blocks(lambda span: lane(span[0], _cut(rows, *span)), spans, parallel=parallel)
+    total = np.zeros(lane.shape) if len(spans) > 1 else next(sums)
+    for each in sums:
+        total += each
+    return total
+
+
+def _n_chunks(start: int, stop: int) -> int:
+    return -(-(stop - start) // ROWS_AT_ONCE)
+
+
+def _cut(rows: Any, start: int, stop: int) -> Iterator[Any]:
+    return (rows[first : min(first + ROWS_AT_ONCE, stop)] for first in range(start, stop, ROWS_AT_ONCE))
