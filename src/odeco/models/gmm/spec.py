@@ -113,7 +113,7 @@ class MixtureSpec(EMSpec):
     Params: ClassVar = Gaussians
     Statistics: ClassVar = GaussianStatistics
     Context: ClassVar = MixtureContext
-    calibration = Calibration(0.99, 0.6, 5.56, -5.47, 1.23, -1.26)
+    calibration = Calibration(0.99, 0.6, 3.24, -5.65, 0.39, -1.18, 0.89)
     mechanism = "second moment, whitened third moment, and an EM iteration"
     private_needs = ("norm_bound",)
     most_repeats = _MOST_REPEATS

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from odeco._util.arguments import check_choice
@@ -299,6 +298,7 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     a ≤ b ≤ c are computed, a sixth of them, as matrix products for one b at a time.
     """
     m = inside.shape[1]
+    dtype: Any = core_dtype(m)
     chosen, weights = _documents_of_triples(chunk, m)
     inside = inside[chosen]
     weighted = weights[chosen, None].astype(inside.dtype) * inside
@@ -307,9 +307,9 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     repeated = multiply(columns, weighted, parallel=parallel)
     repeated -= (2 / 3) * (chunk.columns @ weights)[:, None] * local
     sizes = np.einsum("vm,vm->v", local, local) * np.linalg.norm(repeated, axis=1)
-    kept = sizes > (0.0 if core_dtype(m) is np.float64 else _NEGLIGIBLE) * sizes.sum()
+    kept = sizes > (_NEGLIGIBLE * sizes.sum() if dtype is np.float32 else 0.0)
     weighted, inside, local, repeated = (
-        each.astype(core_dtype(m), copy=False) for each in (weighted, inside, local[kept], repeated[kept])
+        each.astype(dtype, copy=False) for each in (weighted, inside, local[kept], repeated[kept])
     )
     total = np.zeros((m, m, m))
 

@@ -152,7 +152,8 @@ class WordSums:
 
     def add(self, chunks: Iterable[CountChunk]) -> None:
         """Add documents that are cut into chunks already."""
-        basis = self.basis.astype(core_dtype(self.basis.shape[1]), copy=False)
+        dtype: Any = core_dtype(self.basis.shape[1])
+        basis = self.basis.astype(dtype, copy=False)
         for chunk in chunks:
             parallel = self.parallel and chunk.rows.nnz >= _PARALLEL_NUMBERS
             if self._image is not None:
@@ -339,7 +340,8 @@ def _require(array: FloatArray | None) -> FloatArray:
 def contract(core: FloatArray, matrix: FloatArray) -> FloatArray:
     """Return T(A, A, A) for an m x m x m array T and an m x k matrix A."""
     m, k = matrix.shape
-    unfolded, matrix = core.reshape(m, m * m).astype(core_dtype(m)), matrix.astype(core_dtype(m))
+    dtype: Any = core_dtype(m)
+    unfolded, matrix = core.reshape(m, m * m).astype(dtype, copy=False), matrix.astype(dtype, copy=False)
 
     def rows(start: int) -> FloatArray:
         first: FloatArray = (matrix[:, start : start + _ROWS].T @ unfolded).reshape(-1, m, m)
