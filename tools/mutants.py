@@ -173,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         "users: a model protects records and says users",
-        "models/engine/estimator.py",
+        "models/engine/private_estimator.py",
         "holder, base = self._hold(X, spec, groups=groups, **side)",
         "holder, base = self._hold(X, spec, groups=None, **side)",
         "test_users.py",
@@ -311,7 +311,7 @@ MUTANTS = [
     ),
     Mutant(
         "mixtures: private rows are standardised by each other",
-        "models/engine/estimator.py",
+        "models/engine/private_estimator.py",
         "return BoundedRows(rows, float(norm_bound or 0.0), groups), spec.Context()",
         "return BoundedRows(rows / rows.std(axis=0), float(norm_bound or 0.0), groups), spec.Context()",
         "test_private_mixtures.py",

@@ -199,7 +199,10 @@ def test_successive_halving_keeps_the_start_that_is_ahead_in_the_end():
         taken[number] += 1
         return (number, min(height + steps[number], heights[number])), height
 
-    params, number = successive_halving([(number, 0.0) for number in range(4)], step, first_iter=4, tol=1e-9)
+    def run(starts, max_iter):
+        return [em(step, start, max_iter=max_iter, tol=1e-9) for start in starts]
+
+    params, number = successive_halving([(number, 0.0) for number in range(4)], run, first_iter=4)
     assert number == 2
     assert params == (2, 12.0)  # after 4 + 8 steps; the others have taken 4, or ended at 6
     assert taken == [4, 4, 12, 4]

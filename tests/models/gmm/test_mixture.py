@@ -14,18 +14,16 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from odeco.models import TensorMixture
+from odeco.models.engine.em import em
+from odeco.models.engine.weights import Weighted
+from odeco.models.gmm.spec import MixtureContext, MixtureSpec
+from odeco.models.gmm.start import em_together
 
 KINDS = ("spherical", "diag", "full")
 
 
-#: What scikit-learn tries with weights that this model cannot do; `test_weights.py` tests what it can.
-NOT_WITH_WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": "eight components of nine different rows: many maxima",
-}
-
-
 @pytest.mark.slow
-@parametrize_with_checks([TensorMixture()], expected_failed_checks=lambda _: NOT_WITH_WEIGHTS)
+@parametrize_with_checks([TensorMixture()])
 def test_scikit_learn_conventions_hold(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -282,3 +280,29 @@ def test_parts_of_fewer_groups_are_not_called_well_apart():
     assert model._learnt.fit.info.n_groups == 3 < model.n_components_
     assert model.summary().startswith("4 components, parts of fewer groups: the component of 9")
     assert "if every group has the shape of a component" in model.summary()
+
+
+@pytest.mark.parametrize("kind", ["spherical", "diag", "full"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_em_from_many_starts_at_once_gives_what_it_gives_from_each(kind, weighted):
+    """Sums are rounded in another order: iterations multiply that, but 1e-9 is far above it."""
+    rng = np.random.default_rng(4)
+    rows = 3 * rng.normal(size=(4, 3))[rng.integers(4, size=300)] + rng.normal(size=(300, 3))
+    data = Weighted(rows, rng.integers(1, 4, size=300).astype(float)) if weighted else rows
+    spec = MixtureSpec(TensorMixture(4, covariance_type=kind, n_starts=3))
+    context = spec.update_context(MixtureContext(), data)
+    starts = [start for _, start in spec.starts(data, data, context, 4, rng, 0)]
+    step = spec.step_on(data, context)
+    ends = set()
+    for max_iter, tol in ((7, 0.0), (60, 1e-3)):
+        for one, other in zip(
+            (em(step, start, max_iter=max_iter, tol=tol) for start in starts),
+            em_together(data, starts, context.floor, max_iter=max_iter, tol=tol),
+            strict=True,
+        ):
+            assert (one.n_iter, one.converged) == (other.n_iter, other.converged)
+            assert one.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-9)
+            for name in ("weights", "means", "covariances"):
+                np.testing.assert_allclose(getattr(one.params, name), getattr(other.params, name), rtol=1e-9, atol=1e-9)
+            ends.add(other.n_iter)
+    assert len(ends) > 2  # they converge at different times

@@ -109,15 +109,15 @@ def squarem(
 
 def successive_halving(
     starts: Sequence[Params],
-    step: Step[Params],
+    run: Callable[[list[Params], int], list[EMResult[Params]]],
     *,
     first_iter: int,
-    tol: float,
     degenerate: Callable[[Params], bool] = lambda _: False,
 ) -> tuple[Params, int]:
     """Run EM from every start; the likelier half goes on for twice as long, until one is left.
 
-    Degenerate parameters, whose likelihood means nothing, come after all others.
+    `run` takes starts and a number of iterations, and returns the result of each. Degenerate parameters, whose
+    likelihood means nothing, come after all others.
 
     Returns
     -------
@@ -129,10 +129,11 @@ def successive_halving(
     n_iter = first_iter
     running = [(number, EMResult(start)) for number, start in enumerate(starts)]
     while True:
-        running = [
-            (number, at if at.converged else em(step, at.params, max_iter=n_iter, tol=tol)) for number, at in running
-        ]
-        running.sort(key=lambda each: (degenerate(each[1].params), -each[1].log_likelihood))
+        going = [(number, at.params) for number, at in running if not at.converged]
+        further = run([params for _, params in going], n_iter) if going else []
+        running = [each for each in running if each[1].converged]
+        running += zip([number for number, _ in going], further, strict=True)
+        running.sort(key=lambda each: (degenerate(each[1].params), -each[1].log_likelihood, each[0]))
         running = running[: (len(running) + 1) // 2]
         if len(running) == 1:
             number, best = running[0]

@@ -1,8 +1,8 @@
 """The scikit-learn face of every model: fit, partial_fit, private fit, fitted attributes, scores, summary, plot, files.
 
-`Estimator` serves any model (level A), `EMEstimator` models of rows with a posterior over components (level B), and
-`PrivateEstimator` adds the parameters of private models. A model derives from these, declares its parameters with
-`param` and its fitted attributes with `fitted`, and names its specification.
+`Estimator` serves any model (level A), `EMEstimator` models of rows with a posterior over components (level B). A model
+derives from these, and from `PrivateEstimator` if it can be private, declares its parameters with `param` and its
+fitted attributes with `fitted`, and names its specification.
 
 A file of a model has its parameters, its fit and its stream. It may come from anyone: nothing in it is executed, and
 every array is compared with its rule before it is used.
@@ -25,39 +25,24 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from odeco._util.arguments import check_saved_state, check_unmasked
+from odeco._util.arguments import check_saved_state
 from odeco._util.files import faults_of, load_arrays, save_arrays
 from odeco._util.schema import Sizes, array, plain_settings, record, require, size, text, whole
 from odeco._util.state import check_names
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.coerce import in_memory
-from odeco.io.rows import as_weights, check_no_weights, first_fault
+from odeco.io.rows import as_weights, check_no_weights, first_fault, is_sparse
 from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit
-from odeco.models.engine.parameters import (
-    DELTA,
-    EPSILON,
-    NORM_BOUND,
-    PATH,
-    RELATION,
-    checked_parameters,
-    count,
-    n_components,
-    number,
-    optional,
-    param,
-    plain,
-)
+from odeco.models.engine.parameters import checked_parameters, count, n_components, number, param, plain
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
 from odeco.models.engine.weights import count_rows, split, times, warn_of_few_rows, with_weights
-from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
-from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
+from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.report import PrivacyReport
-from odeco.privacy.sums import PrivateSums
 
 _HEADER = record(
     {"parameters": plain_settings, "settings": plain_settings, "seed": whole(), "n_features": size("n_features")},
@@ -269,8 +254,9 @@ class Estimator(_Fitted):
         Files and tables have NaN for what is missing in them.
         """
         missing = self.__sklearn_tags__().input_tags.allow_nan
-        X = in_memory(X, nulls_are_nan=missing)
-        check_cells(X)
+        if type(X) is not np.ndarray and not is_sparse(X):  # files and tables
+            X = in_memory(X, nulls_are_nan=missing)
+            check_cells(X)
         try:
             return validate_data(self, X, reset=reset, ensure_all_finite="allow-nan" if missing else True, **how)
         except ValueError:
@@ -284,8 +270,10 @@ class Estimator(_Fitted):
             "missing, or leave the column out."
         )
 
-    def _hold(self, X: Any, spec: Any, *, groups: Any) -> tuple[Any, Any]:
-        """Return a data holder of private records, and the public context; no message may depend on a record."""
+    def _learn_privately(
+        self, X: Any, spec: Spec, guarantee: Guarantee, seed: int, groups: Any, side: dict[str, Any]
+    ) -> Learnt:
+        """Return what is learnt of private records; `PrivateEstimator` has it."""
         raise NotImplementedError
 
     def _weigh(self, X: Any, sample_weight: Any, side: dict[str, Any]) -> tuple[Any, FloatArray | None, dict[str, Any]]:
@@ -313,25 +301,7 @@ class Estimator(_Fitted):
                 self._learnt = Learnt(spec, seed, fit, None)
             else:
                 check_no_weights(sample_weight, spec.record)
-                holder, base = self._hold(X, spec, groups=groups, **side)
-                k, relation = spec.settings.n_components or holder.n_features, spec.settings.neighbour_relation
-                record = (spec.protected or spec.record) if groups is None else "user"
-                if holder.n_records < k:  # both are public
-                    raise ValueError(
-                        f"There must be at least as many {record}s as {spec.component}s. Got {holder.n_records} and "
-                        f"n_components={k}. Pass fewer."
-                    )
-                public = "their number is public" if groups is None else f"which {spec.record} is whose is public"
-                sums = PrivateSums(
-                    guarantee,
-                    holder.n_records,
-                    record=record,
-                    n_terms=holder.n_terms,
-                    neighbour_relation=relation,
-                    neighbours=spec.neighbours or f"one {record}, {RELATIONS[relation]}; {public}",
-                )
-                fit = spec.learn_privately(holder, base, sums, seed=seed)
-                self._learnt = Learnt(spec, seed, fit, None, sums.report(spec.mechanism))
+                self._learnt = self._learn_privately(X, spec, guarantee, seed, groups, side)
         return self
 
     def _partial_fit(self, X: Any, sample_weight: Any = None, **side: Any) -> Self:
@@ -506,69 +476,3 @@ class EMEstimator(Estimator):
 
     def _em_spec(self) -> Any:
         return self._learnt.spec
-
-
-@dataclass(eq=False, repr=False)
-class PrivateEstimator(Estimator):
-    """An estimator that can be private: it has `_hold`, and its specification `learn_privately`."""
-
-    epsilon: float | None = param(
-        None, EPSILON, "Fit under differential privacy; smaller is more private.", option="--epsilon"
-    )
-    delta: float | None = param(
-        None, DELTA, "For --epsilon: far below one over the number of records.", option="--delta"
-    )
-    neighbour_relation: NeighbourRelation = param("replace", RELATION)
-    ledger: str | os.PathLike[str] | None = param(None, optional(PATH))
-
-
-@dataclass(eq=False, repr=False)
-class PrivateRowsEstimator(PrivateEstimator):
-    """A model of rows of numbers that can be private: it needs a bound on the norm of rows, given or chosen."""
-
-    norm_bound: float | Literal["auto"] | None = param(
-        None,
-        NORM_BOUND,
-        "For --epsilon: longer rows are scaled down to this norm; 'auto' chooses it under privacy.",
-        option="--norm-bound",
-    )
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:  # noqa: ARG002
-        """Fit the model to rows.
-
-        Parameters
-        ----------
-        X : array, rows x features
-            Rows.
-        y : object
-            Ignored.
-        sample_weight : array of float, optional
-            How often each row counts; by default once. A row of weight 0 is left out, whatever it holds. A private
-            model refuses weights.
-        groups : array of labels, optional
-            For private models: which user each row belongs to; public. The guarantee is then for all rows of one user,
-            and every user counts once, with the mean over own rows.
-        """
-        return self._fit(X, sample_weight, groups=groups)
-
-    def _hold(self, X: Any, spec: Any, *, groups: Any = None) -> tuple[BoundedRows | UnboundedRows, Any]:
-        """Return a holder of private rows, without a message that depends on one of them.
-
-        What NumPy makes of a list, and what it says about a cell that is not a number, depends on the cells. So only
-        arrays of numbers are accepted, and whether a number is finite is not checked here.
-        """
-        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
-        if types is None and not isinstance(X, np.ndarray):
-            raise TypeError(
-                f"Private rows must be a NumPy array or a table of numbers. Got {type(X).__name__}. Convert them."
-            )
-        if not (types or {X.dtype.kind}) <= set("iufb"):
-            raise TypeError("Private rows must be numbers. Got another type of array or column. Convert them.")
-        check_unmasked(X, "array X")
-        with np.errstate(all="ignore"):  # a warning about a number beyond double precision would depend on the rows
-            rows = validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)
-        spec.check_private_features(rows.shape[1])
-        norm_bound = spec.settings.norm_bound
-        if norm_bound == "auto":
-            return UnboundedRows(rows, groups), spec.Context()
-        return BoundedRows(rows, float(norm_bound or 0.0), groups), spec.Context()

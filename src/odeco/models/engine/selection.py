@@ -50,9 +50,10 @@ class Calibration:
     when_sure, when_not : float
         How often there are at least as many components as were selected, if all steps gained at least 1.7 for each
         parameter, and if one did not.
-    constant, by_gain, by_loss, by_crowding : float
+    constant, by_gain, by_loss, by_crowding, by_rows : float
         The log-odds that no component is hidden: a constant, and what is added for what the next numbers gain on rows
-        learnt from, for what the next number loses on held-out rows, and for the logarithm of parameters per row.
+        learnt from, for what the next number loses on held-out rows, for the logarithm of parameters per row, and for
+        the logarithm of the number of rows, of which more show what fewer hide.
     """
 
     when_sure: float = 0.98
@@ -61,10 +62,12 @@ class Calibration:
     by_gain: float = -3.6
     by_loss: float = 0.6
     by_crowding: float = -0.3
+    by_rows: float = 0.0
 
-    def none_hidden(self, gained: float, lost: float, crowding: float) -> float:
-        """Return the probability that there are no more components than were selected."""
-        odds = self.constant + self.by_gain * gained + self.by_loss * lost + self.by_crowding * crowding
+    def none_hidden(self, *evidence: float) -> float:
+        """Return the probability that there are no more components than were selected, by `ChosenNumber.evidence`."""
+        slopes = (self.by_gain, self.by_loss, self.by_crowding, self.by_rows)
+        odds = self.constant + sum(slope * each for slope, each in zip(slopes, evidence, strict=True))
         return 1 / (1 + math.exp(-odds))
 
 
@@ -88,7 +91,8 @@ class ChosenNumber:
     n_rows : float
         Number of rows, each counted by its weight.
     evidence : tuple of float
-        What `exactly` was computed from: gain, loss and crowding; empty if no larger number can be tried.
+        What `exactly` was computed from: gain, loss, crowding and the logarithm of the number of rows; empty if no
+        larger number can be tried.
     """
 
     n_components: int
@@ -156,7 +160,7 @@ def choose_number(
         gained = min(max(*gains.values(), 0.5), 1.5)
         lost = min(max(-fits.gain(fits.held_out, chosen + 1, chosen), -0.5), 1.5)
         crowding = math.log(max(fits.sizes[chosen + 1] - fits.sizes[chosen], 1) * (chosen + 1) / fits.n_rows)
-        evidence = (gained, lost, crowding)
+        evidence = (gained, lost, crowding, math.log(fits.n_rows))
         exactly = at_least * calibration.none_hidden(*evidence)
     inside = {k: fits.inside[k] for k in sorted(fits.inside)}
     return ChosenNumber(chosen, inside, fits.outside, at_least, exactly, (*fewer, chosen, *more), fits.n_rows, evidence)

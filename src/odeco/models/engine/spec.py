@@ -226,6 +226,11 @@ class EMSpec(Spec):
         """Return the rows on which starts compete."""
         return some_rows(data, max(self.trial_size, 200 * k), rng)
 
+    def run_starts(self, starts: list[Any], trial: Any, context: Any, max_iter: int) -> list[EMResult[Any]]:
+        """Run EM on some rows from each of several starts."""
+        step = self.step_on(trial, context)
+        return [em(step, start, max_iter=max_iter, tol=self.settings.tol) for start in starts]
+
     def run(self, step: Step[Any], start: Any, context: Any) -> EMResult[Any]:
         """Run EM over all rows from the best start."""
         return em(step, start, max_iter=self.settings.max_iter, tol=self.settings.tol)
@@ -240,16 +245,14 @@ class EMSpec(Spec):
 
     def learn(self, data: Any, context: Any, k: int, seed: int) -> tuple[str, EMResult[Any]]:
         """Return k components, and the name of their start: starts compete on some rows, then EM runs over all."""
-        rng, tol = np.random.default_rng(seed), self.settings.tol
+        rng = np.random.default_rng(seed)
         trial = self.trial(data, k, rng)
         with one_blas_thread():  # blocks are small: more threads for a product take longer than the product
             named = self.starts(data, trial, context, k, rng, seed)
-            begun, step = [start for _, start in named], self.step_on(trial, context)
             best, number = successive_halving(
-                begun,
-                step,
+                [start for _, start in named],
+                lambda starts, max_iter: self.run_starts(starts, trial, context, max_iter),
                 first_iter=self.first_iterations(len(trial)),
-                tol=tol,
                 degenerate=lambda params: self.degenerate(params, context),
             )
         found = self.run(self.step_on(data, context), best, context)

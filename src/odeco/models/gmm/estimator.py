@@ -10,9 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.estimator import EMEstimator, PrivateRowsEstimator, fitted
+from odeco.models.engine.estimator import EMEstimator, fitted
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType
 from odeco.models.engine.parameters import N_JOBS, STANDARDIZE, choice, count, n_components, number, param
+from odeco.models.engine.private_estimator import PrivateRowsEstimator
 from odeco.models.engine.units import Standardize
 from odeco.models.gmm.display import in_own_units
 from odeco.models.gmm.spec import MixtureSpec

@@ -21,16 +21,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn import config_context
 from sklearn.cluster import kmeans_plusplus
 
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_whitened
+from odeco.models.engine.em import EMResult
 from odeco.models.engine.gaussians import (
     CovarianceType,
     Gaussians,
     GaussianStatistics,
     blocks_of,
+    normalize,
     squared_norms,
     weighted_sums,
 )
@@ -226,9 +229,10 @@ def whitened_start(data: Any, moment: SecondMoment, before: Gaussians, *, seed: 
 def seeded_labels(data: Any, n_components: int, rng: np.random.Generator) -> IndexArray:
     """Return the clusters of a few iterations of k-means, seeded by k-means++ (Arthur and Vassilvitskii 2007)."""
     seed, (at, weights) = int(rng.integers(2**31)), split(data)
-    centres, _ = kmeans_plusplus(
-        at, n_components, sample_weight=weights, x_squared_norms=squared_norms(at), random_state=seed
-    )
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        centres, _ = kmeans_plusplus(
+            at, n_components, sample_weight=weights, x_squared_norms=squared_norms(at), random_state=seed
+        )
     for _ in range(_ROUNDS):
         nearest = np.argmin(np.sum(centres**2, axis=1) - 2 * at @ centres.T, axis=1)
         chosen = times((nearest[:, None] == np.arange(n_components)).astype(np.float64), weights)
@@ -276,3 +280,49 @@ def gaussians_of(
     share = (sums[0] / (sums[0] + prior_rows)).reshape(wide)
     sizes = np.maximum(sums[0], 1.0)
     return replace(own, weights=sizes / sizes.sum(), covariances=share * own.covariances + (1 - share) * shared)
+
+
+def em_together(
+    data: Any, starts: list[Gaussians], floor: float | FloatArray, *, max_iter: int, tol: float
+) -> list[EMResult[Gaussians]]:
+    """Run EM from several starts of k components at once, each until it converges; the results are those of `em`.
+
+    The components of all starts are one mixture, in which the responsibilities for a row sum to one for each start. An
+    iteration takes a few operations on large arrays instead of many on small ones.
+    """
+    k, n, (rows, weights) = len(starts[0].weights), count_rows(data), split(data)
+    found, running, before = (
+        [EMResult(start) for start in starts],
+        np.arange(len(starts)),
+        np.full(len(starts), -np.inf),
+    )
+    shared = Gaussians(*(np.concatenate([getattr(each, name) for each in starts]) for name in _FIELDS))
+    shared = replace(shared, weights=shared.weights / len(starts))
+    for n_iter in range(1, max_iter + 1):
+        centred = rows - shared.origin
+        squares = squared_norms(centred)
+        shares, heights = normalize(shared.log_joint(centred, squares).reshape(-1, k))
+        heights = times(heights.reshape(len(rows), -1), weights).sum(axis=0) / n + np.log(len(running))
+        shares = times(shares.reshape(len(rows), -1), weights)
+        sums = weighted_sums(centred, squares, shares, shared.covariances.ndim)
+        shared = shared.m_step(GaussianStatistics(n, 0.0, *sums, shared.origin), floor)
+        ended = heights - before < tol
+        for place in np.flatnonzero(ended if n_iter < max_iter else np.ones(len(running), dtype=bool)):
+            own = _components(shared, [place], k)
+            found[running[place]] = EMResult(own, float(heights[place]), n_iter, bool(ended[place]))
+        running, before = running[~ended], heights[~ended]
+        if not running.size:
+            break
+        if ended.any():
+            shared = _components(shared, np.flatnonzero(~ended), k)
+    return found
+
+
+_FIELDS = ("weights", "means", "covariances")
+
+
+def _components(shared: Gaussians, places: Any, k: int) -> Gaussians:
+    """Return the components of the starts at some places as one mixture."""
+    chosen = (np.asarray(places)[:, None] * k + np.arange(k)).ravel()
+    weights = shared.weights[chosen]
+    return Gaussians(weights / weights.sum(), shared.means[chosen], shared.covariances[chosen])

@@ -88,7 +88,7 @@ class HMMSpec(EMSpec):
     Context: ClassVar = HMMContext
     first_block, next_block = 2**16, 2**13
     first_iter, max_auto, rows_per_component, selection_size = 6, 30, 30, 2**15
-    calibration = Calibration(0.99, 0.6, 1.66, -3.62, 0.35, -0.55)
+    calibration = Calibration(0.99, 0.8, -1.0, -3.02, 0.63, -0.24, 0.45)
     forgetting: ClassVar = POWER
     record, component = "sequence", "state"
     n_seeds = 5

@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
-from odeco.models.engine.estimator import PrivateRowsEstimator, fitted
+from odeco.models.engine.estimator import fitted
 from odeco.models.engine.parameters import STANDARDIZE, count, number, optional, or_auto, param
+from odeco.models.engine.private_estimator import PrivateRowsEstimator
 from odeco.models.engine.units import Standardize
 from odeco.models.ica.overcomplete import Mixing
 from odeco.models.ica.spec import ICASpec

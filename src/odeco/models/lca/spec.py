@@ -95,7 +95,7 @@ class ClassSpec(EMSpec):
     #: Block t has the share t^(−0.6) of the sum that forgets, so that the classes soon leave the first block behind
     #: (Cappé and Moulines 2009). The model is that of the sum that forgets nothing.
     forgetting = Forgetting(lambda n, _: (1 + n / 4_096) ** -0.6, averaged=True)
-    calibration = Calibration(0.99, 0.75, 2.54, -3.98, 1.76, -0.54)
+    calibration = Calibration(0.99, 0.9, -4.29, -3.38, 1.32, 1.14, 1.67)
     record, component = "respondent", "class"
     mechanism = "pairs of answers, the third moment of three views, and EM iterations"
 

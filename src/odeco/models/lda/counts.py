@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from odeco._util.arguments import check_choice
@@ -42,6 +41,17 @@ _LANES = 8
 
 #: This many documents, or words, are contracted at a time: the caches hold their coordinates in a basis.
 _BLOCK_HEIGHT = 2**11
+
+#: In many directions, the triples of at most this many documents of a chunk are summed. They determine topics well
+#: enough for Gibbs sweeps to begin with: these end at the same perplexity (`benchmarks/topics.py --starts`).
+_TRIPLE_DOCUMENTS = 2**13
+
+#: Of words that repeat, those with less than this share of the sum are left out there. The error of sampling
+#: documents is thousands of times as large.
+_NEGLIGIBLE = 1e-6
+
+#: A thread computes the entries [a, b, c] of a third moment for this many b.
+_MIDDLES = 8
 
 #: In more directions than this, products of triples are in single precision; see `core_dtype`.
 _DOUBLE_DIRECTIONS = 64
@@ -264,8 +274,9 @@ def divide_documents(counts: Any, frequency: IndexArray | None = None, n_documen
 
 
 def multiply(rows: Any, matrix: FloatArray, *, parallel: bool) -> FloatArray:
-    """Return the product of a CSR array and a dense matrix, one lane of rows at a time."""
-    product = np.empty((rows.shape[0], matrix.shape[1]))
+    """Return the product of a CSR array and a dense matrix, in the precision of the matrix, one lane at a time."""
+    product = np.empty((rows.shape[0], matrix.shape[1]), dtype=matrix.dtype)
+    rows = csr_view(rows.data.astype(matrix.dtype, copy=False), rows.indices, rows.indptr, rows.shape[1])
     # Lanes hold about the same number of stored entries.
     ideal = rows.indptr[-1] * np.arange(_LANES + 1) // _LANES
     edges = np.maximum.accumulate(np.searchsorted(rows.indptr, ideal))
@@ -286,32 +297,56 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     """Return the sum of the triples of a chunk's documents, contracted with a basis B three times.
 
     `inside` is C B for the counts C of the chunk. With y = Bᵀc for a document c, and wᵥ the row of B that belongs to
-    word v, the sum over triples of distinct positions is Σ y⊗y⊗y minus the three placements of
-    Σᵥ wᵥ⊗wᵥ⊗(dᵥ − ⅔ aᵥ wᵥ), where d = Σ c yᵀ and a = Σ c over documents, each with its weight.
+    word v, the sum over triples of distinct positions is Σ y⊗y⊗y minus the three placements of wᵥ⊗wᵥ⊗rᵥ, summed over
+    words, with r = d − ⅔ a w, d = Σ c yᵀ and a = Σ c over documents, each with its weight. Only entries [a, b, c] with
+    a ≤ b ≤ c are computed, a sixth of them, as matrix products for one b at a time.
     """
-    weighted = chunk.triple[:, None] * inside
     m = inside.shape[1]
+    dtype: Any = core_dtype(m)
+    chosen, weights = _documents_of_triples(chunk, m)
+    inside = inside[chosen]
+    weighted = weights[chosen, None].astype(inside.dtype) * inside
+    local = basis[chunk.words]
+    columns = chunk.columns if chosen.size == weights.size else chunk.columns[:, chosen]
+    repeated = multiply(columns, weighted, parallel=parallel)
+    repeated -= (2 / 3) * (chunk.columns @ weights)[:, None] * local
+    sizes = np.einsum("vm,vm->v", local, local) * np.linalg.norm(repeated, axis=1)
+    kept = sizes > (_NEGLIGIBLE * sizes.sum() if dtype is np.float32 else 0.0)
+    weighted, inside, local, repeated = (
+        each.astype(dtype, copy=False) for each in (weighted, inside, local[kept], repeated[kept])
+    )
+    total = np.zeros((m, m, m))
 
-    def documents(part: slice) -> NDArray[np.floating[Any]]:
-        return _cubes(weighted[part], inside[part], symmetric=True)
+    def work(start: int) -> None:
+        middles = range(start, min(start + _MIDDLES, m))
+        for part in blocks(inside.shape[0]):
+            left, right = weighted[part], inside[part]
+            for b in middles:
+                total[: b + 1, b, b:] += left[:, : b + 1].T @ (right[:, b:] * right[:, b, None])
+        for part in blocks(local.shape[0]):
+            w, r = local[part], repeated[part]
+            for b in middles:
+                once = w[:, b:] * r[:, b, None] + r[:, b:] * w[:, b, None]
+                total[: b + 1, b, b:] -= w[:, : b + 1].T @ once + r[:, : b + 1].T @ (w[:, b:] * w[:, b, None])
 
-    def words(part: slice) -> NDArray[np.floating[Any]]:
-        local, columns = basis[chunk.words[part]], row_slice(chunk.columns, part.start, part.stop)
-        repeated: FloatArray = columns @ weighted
-        repeated -= (2 / 3) * (columns @ chunk.triple)[:, None] * local
-        return _cubes(repeated, local, symmetric=False)
-
-    total, twice = np.zeros((m, m, m)), np.zeros((m, m, m))
     parallel = parallel and (chunk.rows.shape[0] + chunk.words.size) * m**3 >= _PARALLEL_WORK
-    for cubes in map_blocks(documents, blocks(inside.shape[0]), parallel=parallel):
-        total += cubes
-    for cubes in map_blocks(words, blocks(chunk.words.size), parallel=parallel):
-        twice += cubes
-    for b in range(m):  # the three placements at [a, b, c] with a ≤ b ≤ c, from entries whose last two are in order
-        before, after = slice(b + 1), slice(b, None)
-        total[before, b, after] -= twice[before, b, after] + twice[b, before, after] + twice[after, before, b].T
+    for _ in map_blocks(work, range(0, m, _MIDDLES), parallel=parallel):
+        pass
     _fill_from_sorted(total)
     return total
+
+
+def _documents_of_triples(chunk: CountChunk, n_directions: int) -> tuple[IndexArray, FloatArray]:
+    """Return the documents whose triples are summed, and the weights of all documents in that sum.
+
+    In many directions these are some of a chunk with many documents, evenly spaced, with the weight of the whole chunk.
+    """
+    n = chunk.lengths.size
+    n_chosen = n if n_directions <= _DOUBLE_DIRECTIONS else min(n, _TRIPLE_DOCUMENTS)
+    chosen = np.arange(n_chosen) * n // max(n_chosen, 1)
+    weights, own = np.zeros(n), chunk.single * chunk.lengths
+    weights[chosen] = chunk.triple[chosen] * (own.sum() / own[chosen].sum() if n_chosen < n else 1.0)
+    return chosen, weights
 
 
 def core_dtype(n_directions: int) -> type[np.float32 | np.float64]:
@@ -321,21 +356,6 @@ def core_dtype(n_directions: int) -> type[np.float32 | np.float64]:
     error of sampling n documents is about 1/√n of it. Sums over blocks of documents are in double precision.
     """
     return np.float64 if n_directions <= _DOUBLE_DIRECTIONS else np.float32
-
-
-def _cubes(left: FloatArray, right: FloatArray, *, symmetric: bool) -> NDArray[np.floating[Any]]:
-    """Return Σᵢ leftᵢ ⊗ rightᵢ ⊗ rightᵢ as m matrix products, only the entries [a, b, c] with b ≤ c.
-
-    Of a symmetric sum, where left is a multiple of right in every term, only those with a ≤ b ≤ c: a sixth.
-    """
-    m = right.shape[1]
-    dtype: Any = core_dtype(m)
-    total = np.zeros((m, m, m), dtype=dtype)
-    left, right = (np.ascontiguousarray(each.T, dtype=dtype) for each in (left, right))  # parts are in one piece
-    for b in range(m):
-        rows = slice(b + 1 if symmetric else m)
-        total[rows, b, b:] = left[rows] @ (right[b:] * right[b]).T
-    return total
 
 
 def _fill_from_sorted(total: FloatArray) -> None:

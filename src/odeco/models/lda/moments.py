@@ -32,6 +32,7 @@ from odeco.models.lda.counts import (
     DocumentWeight,
     as_counts,
     blocks,
+    core_dtype,
     count_chunks,
     multiply,
     triple_core,
@@ -151,10 +152,12 @@ class WordSums:
 
     def add(self, chunks: Iterable[CountChunk]) -> None:
         """Add documents that are cut into chunks already."""
+        dtype: Any = core_dtype(self.basis.shape[1])
+        basis = self.basis.astype(dtype, copy=False)
         for chunk in chunks:
             parallel = self.parallel and chunk.rows.nnz >= _PARALLEL_NUMBERS
             if self._image is not None:
-                inside = multiply(chunk.rows, self.basis, parallel=self.parallel)
+                inside = multiply(chunk.rows, basis, parallel=self.parallel)
                 self._add_image(self._image, chunk, inside, parallel)
                 if self._triples is not None:
                     self._add_group_sums(chunk, inside, parallel)
@@ -282,11 +285,11 @@ class WordSums:
         return {name: getattr(self, name) for name in _SUMMED if getattr(self, name) is not None}
 
     def _add_image(self, total: FloatArray, chunk: CountChunk, inside: FloatArray, parallel: bool) -> None:
-        weighted = chunk.pair[:, None] * inside
+        weighted = chunk.pair.astype(inside.dtype)[:, None] * inside
 
         def work(part: slice) -> None:
             words, columns = chunk.words[part], row_slice(chunk.columns, part.start, part.stop)
-            image: FloatArray = columns @ weighted
+            image = multiply(columns, weighted, parallel=False)
             image -= (columns @ chunk.pair)[:, None] * self.basis[words]
             total[words] += image  # each part has words of its own
 
@@ -295,17 +298,17 @@ class WordSums:
 
     def _add_group_sums(self, chunk: CountChunk, inside: FloatArray, parallel: bool) -> None:
         first, pairs = _require(self._group_first), _require(self._group_pairs)
-        own = np.zeros((chunk.groups.size, N_GROUPS))
+        own = np.zeros((chunk.groups.size, N_GROUPS), dtype=inside.dtype)
         own[np.arange(chunk.groups.size), chunk.groups] = chunk.pair
 
         def documents(group: int) -> tuple[FloatArray, FloatArray]:
             chosen = np.flatnonzero(chunk.groups == group)
             mine = inside[chosen]
-            return chunk.single[chosen] @ mine, mine.T @ (chunk.pair[chosen, None] * mine)
+            return chunk.single[chosen] @ mine, mine.T @ (chunk.pair[chosen, None].astype(mine.dtype) * mine)
 
         def diagonals(part: slice) -> FloatArray:
-            local = self.basis[chunk.words[part]]
-            repeated: FloatArray = row_slice(chunk.columns, part.start, part.stop) @ own
+            local = self.basis[chunk.words[part]].astype(inside.dtype)
+            repeated = multiply(row_slice(chunk.columns, part.start, part.stop), own, parallel=False)
             squares: FloatArray = (repeated.T[:, None, :] * local.T) @ local
             return squares
 
@@ -337,7 +340,8 @@ def _require(array: FloatArray | None) -> FloatArray:
 def contract(core: FloatArray, matrix: FloatArray) -> FloatArray:
     """Return T(A, A, A) for an m x m x m array T and an m x k matrix A."""
     m, k = matrix.shape
-    unfolded = core.reshape(m, m * m)
+    dtype: Any = core_dtype(m)
+    unfolded, matrix = core.reshape(m, m * m).astype(dtype, copy=False), matrix.astype(dtype, copy=False)
 
     def rows(start: int) -> FloatArray:
         first: FloatArray = (matrix[:, start : start + _ROWS].T @ unfolded).reshape(-1, m, m)
