@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from neighbours import check_blank_rows, largest_move
 from sealing import plain, play_back, record
 
 from odeco.errors import BudgetExhausted
@@ -17,7 +18,7 @@ from odeco.privacy.holders.rows import CONSTANT, BoundedRows
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums
 
-N, D, K = 6, 4, 3
+D, K = 4, 3
 BOUND, RADIUS, LAST = 2.5, 1.7, 0.8
 RELEASED = np.random.default_rng(9)
 MEAN, WHITENER = RELEASED.uniform(-0.2, 0.2, D), 3 * RELEASED.standard_normal((D, K))
@@ -28,37 +29,14 @@ QUESTIONS = {
 BUDGET = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 6.0}
 
 
-def random_row(rng):
-    """Return a row of any length; now and then one that is huge, tiny, along an axis, the centre, or no number."""
-    kind, direction = rng.integers(9), rng.standard_normal(D)
-    if kind == 0:
-        return np.full(D, [np.nan, np.inf, -np.inf, 1.7e308, 5e-324][rng.integers(5)])
-    if kind == 1:
-        return BOUND * rng.choice([-10, 10]) * np.eye(D)[rng.integers(D)]
-    if kind == 2:
-        return 1e200 * direction
-    if kind == 3:
-        return BOUND * MEAN
-    return BOUND * rng.uniform(0, 2) * direction / np.linalg.norm(direction)
+def hold(rows):
+    return BoundedRows(rows, BOUND)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_no_row_moves_a_moment_by_more_than_declared(question, relation):
-    ask = QUESTIONS[question]
-    asked = ask(BoundedRows(np.zeros((N, D)), BOUND))
-    declared = PrivateSums(Guarantee(1.0, 1e-6), N, record="row", neighbour_relation=relation).sensitivity(asked)
-    rng, worst = np.random.default_rng(0), 0.0
-    for _ in range(300):
-        rows = np.array([random_row(rng) for _ in range(N)])
-        other = rows.copy()
-        other[2] = np.nan if relation == "add_remove" else random_row(rng)
-        answers = [ask(BoundedRows(each, BOUND)).answer() for each in (rows, other)]
-        assert answers[0].shape == (asked.size,)
-        moved = float(np.linalg.norm(answers[0] - answers[1]))
-        assert moved <= declared
-        worst = max(worst, moved / declared)
-    assert worst > 0.9  # the bound is no idle one
+    assert largest_move(QUESTIONS[question], hold, relation, bound=BOUND, centre=MEAN) > 0.9  # the bound is no idle one
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -77,12 +55,7 @@ def test_the_worst_neighbours_reach_what_is_declared(question):
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_blank_row_adds_nothing_and_a_row_depends_on_no_other(question):
-    ask = QUESTIONS[question]
-    rows = np.random.default_rng(1).uniform(-1, 1, (9, D))
-    alone = sum(ask(BoundedRows(row[None], BOUND)).answer() for row in rows)
-    np.testing.assert_allclose(ask(BoundedRows(rows, BOUND)).answer(), alone, atol=1e-12)
-    blank = np.array([[np.nan] * D, [1.0, np.inf, 0.0, 0.0]])
-    np.testing.assert_array_equal(ask(BoundedRows(blank, BOUND)).answer(), 0.0)
+    check_blank_rows(QUESTIONS[question], hold, D)
 
 
 def test_cumulants_are_those_of_the_whitened_rows():
@@ -244,6 +217,20 @@ def test_a_shared_ledger_pays_for_sources_until_it_is_used_up(tmp_path):
         TensorICA(**BUDGET, ledger=path).fit(tables()[0])
 
 
+def test_standardised_sources_do_not_depend_on_the_units_of_columns():
+    """Columns in other units, far from zero: the sources are found as without, by the plan of these numbers."""
+    rows, sources = mixed(50_000, np.random.default_rng(5))
+    settings = {"epsilon": 4.0, "delta": 1e-6, "norm_bound": "auto", "standardize": True}
+    assert plan_sources(3, n_rows=50_000, n_features=3, epsilon=4.0, delta=1e-6, standardize=True).found
+    model = TensorICA(3, **settings, random_state=0).fit(rows * [1e-3, 1.0, 1e4] + [0.01, -5.0, 2e4])
+    assert model.privacy_.charges[0].mechanism == "counts of numbers by column"
+    assert model.privacy_.epsilon_spent <= 4.0
+    found = model.transform(rows * [1e-3, 1.0, 1e4] + [0.01, -5.0, 2e4])
+    assert matched_correlations(found, sources).min() > 0.95
+    np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=0.1)
+    np.testing.assert_allclose(found.std(axis=0), 1.0, atol=0.15)
+
+
 def test_what_private_sources_cannot_do_is_refused():
     rows = tables()[0]
     model = TensorICA(**BUDGET).fit(rows)
@@ -253,7 +240,7 @@ def test_what_private_sources_cannot_do_is_refused():
         TensorICA(**BUDGET).partial_fit(rows)
     with pytest.raises(ValueError, match="must be an int for a private model"):
         TensorICA("auto", **BUDGET).fit(rows)
-    with pytest.raises(ValueError, match="standardised by their rows"):
+    with pytest.raises(ValueError, match="must choose its bound itself"):
         TensorICA(2, standardize=True, **BUDGET).fit(rows)
     with pytest.raises(ValueError, match="at most as many sources as columns"):
         TensorICA(4, **BUDGET).fit(rows)

@@ -10,7 +10,7 @@ from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorMixture
 from odeco.models.engine.gaussians import Gaussians
 from odeco.privacy.holders.answers import HeldAnswers, Questions
 from odeco.privacy.holders.protocol import unit_weights
-from odeco.privacy.holders.rows import BoundedRows
+from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
 from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums
@@ -44,6 +44,10 @@ def symbols(rng):
 
 def held_rows(rows):
     return BoundedRows(np.array(rows), 1.0, USERS)
+
+
+def held_any_rows(rows):
+    return UnboundedRows(np.array(rows), USERS)
 
 
 def held_answers(codes):
@@ -81,6 +85,13 @@ CASES = {
         held_rows,
         lambda held: held.shares(lambda rows: MODEL.posterior(rows)[0], 2, np.zeros(D), 0.7),
     ),
+    "EM iteration with covariances": (
+        row,
+        np.full(D, np.nan),
+        held_rows,
+        lambda held: held.shares(lambda rows: MODEL.posterior(rows)[0], 2, np.zeros(D), 0.7, "full"),
+    ),
+    "counts by column": (row, np.full(D, np.nan), held_any_rows, lambda held: held.column_counts()),
     "pairs of answers": (answers, np.full(3, -1), held_answers, lambda held: held.pairs()),
     "core of answers": (answers, np.full(3, -1), held_answers, lambda held: held.core(MAPS, (0.5, 0.7, 0.9))),
     "answers by class": (answers, np.full(3, -1), held_answers, lambda held: held.step(of_classes, 2)),

@@ -20,6 +20,7 @@ from odeco._util.arguments import check_norm_bound
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.moments import SecondMoment
 from odeco.privacy.calibration import adversary_accuracy
+from odeco.privacy.holders.columns import N_BINS, columns_share, suggested_units
 from odeco.privacy.holders.norms import norms_share, suggested_bound
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.holders.rows import CONSTANT, BoundedRows, UnboundedRows, unpacked_matrix
@@ -73,6 +74,16 @@ def guarantee_of(spec: Spec) -> Guarantee | None:
     return spec.Guarantee(settings.epsilon, settings.delta or 0.0, settings.ledger)
 
 
+def check_private_units(standardize: Any, norm_bound: Any) -> None:
+    """Require that a private model which standardises rows chooses its bound itself."""
+    if standardize is True and norm_bound != "auto":
+        raise ValueError(
+            "A private model that standardises rows must choose its bound itself: that of standardised rows is not "
+            f"known before. Got norm_bound={norm_bound!r}. Pass 'auto'; or divide the columns by public numbers, and "
+            "leave `standardize` out."
+        )
+
+
 def hold_simulated(rows: FloatArray, norm_bound: float | Literal["auto"] | None) -> BoundedRows | UnboundedRows:
     """Return the holder of simulated rows, with a bound that one in a hundred exceeds, or with one to be chosen."""
     if norm_bound == "auto":
@@ -82,7 +93,21 @@ def hold_simulated(rows: FloatArray, norm_bound: float | Literal["auto"] | None)
     return BoundedRows(rows, float(np.quantile(np.linalg.norm(rows, axis=1), 0.99)))
 
 
-def within_bound(
+def in_units(
+    held: BoundedRows | UnboundedRows, releaser: Releaser, shares: tuple[float, ...], standardize: bool
+) -> tuple[BoundedRows, FloatArray, FloatArray, tuple[float, ...]]:
+    """Return rows with a bound on their norm, what was subtracted from columns and what they were divided by.
+
+    The last is the shares of μ² that the choice of all this leaves. Rows with a known bound are taken as they are, and
+    so are others unless they are to be standardised.
+    """
+    if standardize and isinstance(held, UnboundedRows):
+        return _standardized(held, releaser, shares)
+    bounded, left = _within_bound(held, releaser, shares)
+    return bounded, np.zeros(held.n_features), np.ones(held.n_features), left
+
+
+def _within_bound(
     held: BoundedRows | UnboundedRows, releaser: Releaser, shares: tuple[float, ...]
 ) -> tuple[BoundedRows, tuple[float, ...]]:
     """Return rows with a bound on their norm, and the shares of μ² that the choice of it leaves.
@@ -99,6 +124,22 @@ def within_bound(
     # are not negative, so that the noise of one follows from that of the other.
     noise = deviation * math.sqrt(2 * held.n_features * of_norms / left[0]) * (1 + CONSTANT**2) / n
     return held.within(suggested_bound(counts, deviation, n, 2, noise)), left
+
+
+def _standardized(
+    held: UnboundedRows, releaser: Releaser, shares: tuple[float, ...]
+) -> tuple[BoundedRows, FloatArray, FloatArray, tuple[float, ...]]:
+    """Return standardised rows, the centre and scale of each column, and the shares of μ² that their choice leaves.
+
+    Noisy counts of numbers by column are released, and give centres and standard deviations. Standardised Gaussian rows
+    have a squared norm of d on average, with a standard deviation of √(2d): rows three of these above are clipped.
+    """
+    n, d = held.n_records, held.n_features
+    of_columns = columns_share(n, d, releaser.guarantee.mu)
+    counts, deviation = releaser.release(held.column_counts(), share=of_columns)
+    centre, scale = suggested_units(counts.reshape(d, N_BINS), deviation)
+    bounded = held.standardized(centre, scale, math.sqrt(d + 3 * math.sqrt(2 * d)))
+    return bounded, centre, scale, tuple((1 - of_columns) * share for share in shares)
 
 
 def moment_of_seconds(packed: FloatArray, n_rows: int, n_features: int) -> SecondMoment:

@@ -16,9 +16,9 @@ from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import EMResult, em
 from odeco.models.engine.fit import Fit, Info, largest_first
-from odeco.models.engine.gaussians import COVARIANCE_TYPES, Gaussians, GaussianStatistics
+from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType, Gaussians, GaussianStatistics
 from odeco.models.engine.missing import column_moments, column_ranges, filled, has_missing
-from odeco.models.engine.private import Releaser
+from odeco.models.engine.private import Releaser, check_private_units
 from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, column_scale, fit_in_units, warn_of_dominant_column
@@ -345,16 +345,7 @@ class MixtureSpec(EMSpec):
 
     def check_private(self) -> None:
         """Require what a private mixture can be."""
-        if self.settings.covariance_type not in ("auto", "spherical"):
-            raise ValueError(
-                "A private mixture has spheres, all of one variance: nothing more can be released without much more "
-                f"noise. Got covariance_type={self.settings.covariance_type!r}. Pass 'spherical'."
-            )
-        if self.settings.standardize is True:
-            raise ValueError(
-                "A private mixture must not be standardised by its rows: their standard deviations are private. Got "
-                "standardize=True. Divide the columns by public numbers, and leave it out."
-            )
+        check_private_units(self.settings.standardize, self.settings.norm_bound)
 
     def check_private_features(self, n_features: int) -> None:
         """Require that the third moment identifies the components."""
@@ -366,11 +357,22 @@ class MixtureSpec(EMSpec):
             )
 
     def learn_privately(self, holder: Any, context: MixtureContext, releaser: Releaser, *, seed: int) -> Fit:
-        """Learn from three noisy sums over rows."""
-        k = int(self.settings.n_components)
-        model, n_clear = find_private_mixture(holder, releaser, k, reg_covar=self.settings.reg_covar, seed=seed)
+        """Learn from three noisy sums over rows; of private rows "auto" means spheres, and not standardised."""
+        k, settings = int(self.settings.n_components), self.settings
+        kind: CovarianceType = "spherical" if settings.covariance_type == "auto" else settings.covariance_type
+        model, scale, n_clear = find_private_mixture(
+            holder,
+            releaser,
+            k,
+            covariance_type=kind,
+            standardize=settings.standardize is True,
+            reg_covar=settings.reg_covar,
+            seed=seed,
+        )
         init = f"noisy third moment; {n_clear} of {k} components stand clear of noise" if k > 1 else "noisy mean"
         info = Info(holder.n_records, n_iter=int(k > 1), converged=n_clear == k, init=init)
+        floor = 0.0 if kind == "spherical" else np.zeros(holder.n_features)
+        context = replace(context, floor=floor, scale=scale if settings.standardize is True else np.zeros(0))
         return Fit(largest_first(model), context, info)
 
     def describe(

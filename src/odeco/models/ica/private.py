@@ -6,7 +6,8 @@
 3. All moments up to the fourth of rows whitened by both and clipped. Their own second moment whitens them once more,
    and the cumulants of order three and four follow.
 
-If no bound on the norm of rows is known, noisy counts of rows by their norm come first, and give one.
+If no bound on the norm of rows is known, noisy counts of rows by their norm come first, and give one; or noisy counts
+of numbers by column, which give centres and scales to standardise rows by.
 
 Everything after the releases is post-processing. As without privacy, all sources are the orthonormal vectors that raise
 Σ κ₃²/v₃ + κ₄²/v₄ (`odeco.models.ica.start`), where v₃ and v₄ are the variances of a third and a fourth cumulant of
@@ -36,9 +37,9 @@ from odeco.models.engine.private import (
     PrivatePlan,
     Releaser,
     hold_simulated,
+    in_units,
     moment_of_seconds,
     plan_fit,
-    within_bound,
 )
 from odeco.models.ica.likelihood import draw_sources
 from odeco.models.ica.overcomplete import histograms_of
@@ -65,7 +66,7 @@ _N_STARTS = 8
 
 
 def find_private_sources(
-    held: BoundedRows | UnboundedRows, releaser: Releaser, n_components: int, *, seed: int
+    held: BoundedRows | UnboundedRows, releaser: Releaser, n_components: int, *, standardize: bool = False, seed: int
 ) -> tuple[Unmixing, int]:
     """Return the unmixing matrix of k sources, learnt from noisy moments, and how many stand clear of the noise.
 
@@ -77,11 +78,13 @@ def find_private_sources(
         Releases sums with noise.
     n_components : int
         Number k of sources; if it is below the number of columns, those of the leading directions.
+    standardize : bool
+        Whether columns are centred and divided by their standard deviations, both chosen under privacy.
     seed : int
         Seed of the starts; the noise does not depend on it.
     """
     n, d, k = held.n_records, held.n_features, n_components
-    held, (of_rows, of_white, of_fourths) = within_bound(held, releaser, _SHARES)
+    held, centre, scale, (of_rows, of_white, of_fourths) = in_units(held, releaser, _SHARES, standardize)
     packed, deviation = releaser.release(held.seconds(), share=of_rows)
     moment = moment_of_seconds(packed, n, d)
     # The largest eigenvalue of the noise: a direction with less variance is whitened as if it had that much.
@@ -107,15 +110,14 @@ def find_private_sources(
     # The Fisher information of a density that is nearly Gaussian.
     information = 1 + third**2 / 2 + fourth**2 / 6
     order = np.argsort(-information, kind="stable")
-    # Rows are in units of the bound. The model has rows over a power of two.
-    exponent = math.frexp(held.norm_bound)[1]
-    unit = math.ldexp(held.norm_bound, -exponent)
+    # Rows are in units of the bound. The model has rows over powers of two, as large as these are.
+    unit, exponents = np.frexp(held.norm_bound * scale)
     inside, outside = frame.backward, vectors[:, :-k] * roots[:-k]
-    covariance = unit**2 * (inside @ inside.T + outside @ outside.T)
-    exponents = np.full(d, exponent, np.int64)
+    covariance = np.outer(unit, unit) * (inside @ inside.T + outside @ outside.T)
+    exponents = exponents.astype(np.int64)
     model = Unmixing(
         exponents,
-        unit * frame.mean,
+        np.ldexp(centre, -exponents) + unit * frame.mean,
         covariance,
         with_positive_mixing((frame.forward @ directions[:, order]).T / unit, covariance, exponents),
         frame.forward.T / unit,
@@ -280,6 +282,7 @@ def plan_sources(
     epsilon: float,
     delta: float,
     kurtosis: float = 3.0,
+    standardize: bool = False,
     norm_bound: float | Literal["auto"] | None = None,
     neighbour_relation: NeighbourRelation = "replace",
     seed: int = 0,
@@ -296,6 +299,8 @@ def plan_sources(
         The guarantee.
     kurtosis : float
         The fourth cumulant of every simulated source: 3 for the Laplace law, −1.2 for uniform numbers.
+    standardize : bool
+        As for `TensorICA`.
     norm_bound : float or "auto", optional
         As for `TensorICA`. Rows are simulated in units of the bound, so that only ``"auto"`` makes a difference.
     neighbour_relation : {"replace", "add_remove"}
@@ -326,10 +331,10 @@ def plan_sources(
         rows = sources @ mixing.T
         if k < d:
             rows += 0.1 * math.sqrt(k) * rng.standard_normal((size, d))
-        held = hold_simulated(rows, norm_bound)
+        held = hold_simulated(rows, "auto" if standardize else norm_bound)
         seed_of_starts, seed_of_noise = rng.integers(2**31, size=2).tolist()
         releaser = simulated(np.random.default_rng(seed_of_noise))
-        found, _ = find_private_sources(held, releaser, k, seed=seed_of_starts)
+        found, _ = find_private_sources(held, releaser, k, standardize=standardize, seed=seed_of_starts)
         return matched_correlations(found.sources(rows), sources)
 
     what = f"{k} simulated sources of kurtosis {kurtosis:g}"

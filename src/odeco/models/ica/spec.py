@@ -22,6 +22,7 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.gaussians import blocks_of
+from odeco.models.engine.private import check_private_units
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
 from odeco.models.engine.weights import mapped, split, with_weights
@@ -172,12 +173,8 @@ class ICASpec(Spec):
         return describe(fit, names, privacy)
 
     def check_private(self) -> None:
-        """Require columns as they are."""
-        if self.settings.standardize is True:
-            raise ValueError(
-                "Private sources must not be those of columns standardised by their rows: their standard deviations "
-                "are private. Got standardize=True. Divide the columns by public numbers, and leave it out."
-            )
+        """Require a bound that can be known."""
+        check_private_units(self.settings.standardize, self.settings.norm_bound)
 
     def check_private_features(self, n_features: int) -> None:
         """Require no more sources than columns, and a fourth moment that can be released."""
@@ -192,7 +189,9 @@ class ICASpec(Spec):
     def learn_privately(self, holder: Any, context: ICAContext, releaser: Releaser, *, seed: int) -> Fit:
         """Learn from noisy moments of rows."""
         k = int(self.settings.n_components or holder.n_features)
-        params, n_clear = find_private_sources(holder, releaser, k, seed=seed)
+        standardize = self.settings.standardize is True
+        params, n_clear = find_private_sources(holder, releaser, k, standardize=standardize, seed=seed)
+        context = replace(context, standardized=standardize)
         return Fit(params, context, Info(holder.n_records, converged=n_clear >= k - 1, init="noisy cumulants"))
 
     def _unmix_whitened(self, columns: FloatArray, weights: FloatArray | None, seed: int) -> NewtonResult:

@@ -11,6 +11,14 @@ the links as their mean, and the variance v = q (1 − q)/(1 − 2q)².
    no more communities than these, even if more were asked for.
 2. k-means of their rows, divided by their lengths: nodes of a community have different numbers of links.
 3. A few rounds of moving every node to the community that makes its numbers of links to all communities likeliest.
+   Nodes count by w = d/(d + n v), for d links: links to nodes of few links say little beside the noise of a pair.
+   All communities are equally likely beforehand, or the largest would get all nodes that noise hides.
+4. The probabilities of communities for a node rest on the same numbers as the communities, so they are too sure. How
+   much too sure is seen on a graph that is drawn from what was found, flipped and partitioned in the same way: the
+   log-likelihoods are multiplied by the number, at most 1, with which probabilities hold there on average.
+
+A direction may stand clear of noise because of a few nodes of many links while most nodes are lost in it. So the mean
+of these probabilities is reported: about this share of nodes is in its own community.
 
 Noisy products with blocks of vectors have a small bound, but need the budget of several rounds, and found less on all
 graphs that were tried.
@@ -22,13 +30,14 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.sparse.linalg import eigsh
-from scipy.special import ndtr
+from scipy.special import ndtr, softmax
 from sklearn.cluster import KMeans
 
 from odeco._util.arguments import check_count, check_number
 from odeco._util.threads import one_blas_thread
-from odeco._util.types import DataArray, FloatArray, IndexArray
+from odeco._util.types import BoolArray, DataArray, FloatArray, IndexArray
 from odeco.models.engine.private import (
     MakeReleaser,
     PrivatePlan,
@@ -46,6 +55,12 @@ MAX_NODES = 5000
 
 #: An eigenvector counts if its eigenvalue exceeds this multiple of the largest of noise.
 _CLEAR = 3 / (2 * math.sqrt(2))
+
+#: Communities count as found if this share of nodes is assigned to its own.
+FOUND = 0.9
+
+#: For its community, a node counts as if it had this share of the mean number of links at least: noise may hide all.
+_LEAST_LINKS = 0.01
 
 #: Starts of k-means, and rounds of moving nodes.
 _N_STARTS, _N_ROUNDS = 10, 10
@@ -70,21 +85,18 @@ def find_private_communities(
     n = held.n_nodes
     noisy, deviation = releaser.release(held.pairs(), share=1.0)
     flipped = float(ndtr(-0.5 / deviation))
-    links = np.zeros((n, n), dtype=np.float32)
-    links[np.triu_indices(n, 1)] = ((noisy > 0.5) - flipped) / (1 - 2 * flipped)
-    links += links.T
-    variance = flipped * (1 - flipped) / (1 - 2 * flipped) ** 2
+    links = _unbiased(noisy > 0.5, flipped, n)
     with one_blas_thread():
-        degrees = _shrunk(links.sum(axis=1, dtype=np.float64), n * variance)
-        noise = 2 * math.sqrt(n * variance + float(degrees.max()))
-        vectors = _leading(links, noise, min(n_components, n - 1))
-        labels = _clusters(vectors, seed)
-        for _ in range(_N_ROUNDS):
-            labels, shares = _moved(links, labels, variance)
-    k, members = shares.shape[1], np.eye(shares.shape[1])[labels]
-    sizes, between = members.sum(axis=0), members.T @ (links @ members)
-    n_pairs = np.maximum(np.outer(sizes, sizes) - np.diag(sizes), 1.0)
-    blocks = np.clip(between / n_pairs, 0.0, 1.0)
+        labels, evidence, degrees = _partition(links, flipped, n_components, seed, _CLEAR)
+        k = evidence.shape[1]
+        members = np.eye(k)[labels]
+        sizes, between = members.sum(axis=0), members.T @ (links @ members)
+        n_pairs = np.maximum(np.outer(sizes, sizes) - np.diag(sizes), 1.0)
+        blocks = np.clip(between / n_pairs, 0.0, 1.0)
+        shares = softmax(evidence, axis=1)
+        if k > 1:
+            certainty = _certainty(labels, degrees, between, flipped, seed)
+            shares = softmax(certainty * evidence, axis=1)
     return {
         "profiles": profiles_of(np.maximum(n_pairs * blocks, 1e-3), shares, degrees),
         "prior": (sizes + 1) / (n + k),
@@ -95,13 +107,61 @@ def find_private_communities(
     }
 
 
-def _leading(links: DataArray, noise: float, number: int) -> FloatArray:
-    """Return the eigenvectors that count, times their eigenvalues; one at least. Those of noise are up to `noise`."""
+def _unbiased(bits: BoolArray, flipped: float, n: int) -> DataArray:
+    """Return the symmetric matrix of flipped pairs whose mean is that of the links."""
+    links = np.zeros((n, n), dtype=np.float32)
+    links[np.triu_indices(n, 1)] = (bits - flipped) / (1 - 2 * flipped)
+    links += links.T
+    return links
+
+
+def _partition(
+    links: DataArray, flipped: float, n_components: int, seed: int, clear: float
+) -> tuple[IndexArray, FloatArray, FloatArray]:
+    """Return the community of each node, the largest first, its log-likelihoods, and the number of its links.
+
+    There are no more communities than eigenvalues beyond `clear` times the largest of noise.
+    """
+    n, variance = len(links), flipped * (1 - flipped) / (1 - 2 * flipped) ** 2
+    degrees = _shrunk(links.sum(axis=1, dtype=np.float64), n * variance)
+    noise = 2 * math.sqrt(n * variance + float(degrees.max()))
+    labels = _clusters(_leading(links, clear * noise, min(n_components, n - 1)), seed)
+    k, expected = int(labels.max()) + 1, np.maximum(degrees, max(_LEAST_LINKS * float(degrees.mean()), 1e-6))
+    for _ in range(_N_ROUNDS):
+        evidence = _log_likelihoods(links, np.eye(k)[labels], expected, variance)
+        labels = evidence.argmax(axis=1)
+    order = np.argsort(-np.bincount(labels, minlength=k), kind="stable")
+    return np.argsort(order)[labels], evidence[:, order], degrees
+
+
+def _certainty(labels: IndexArray, degrees: FloatArray, between: FloatArray, flipped: float, seed: int) -> float:
+    """Return what log-likelihoods are to be multiplied by, at most 1, for probabilities that hold on average.
+
+    It is what a graph needs that is drawn from the communities found: there the mean probability of the community of a
+    node must be the share of nodes that are in their own.
+    """
+    n, k, rng = len(labels), len(between), np.random.default_rng(seed)
+    totals = np.maximum(np.bincount(labels, degrees, minlength=k), 1e-6)
+    rates = (np.maximum(between, 0.0) / np.outer(totals, totals))[np.ix_(labels, labels)]
+    rates *= np.outer(degrees, degrees)
+    chances = flipped + (1 - 2 * flipped) * np.minimum(rates, 1.0)[np.triu_indices(n, 1)]
+    drawn = _unbiased(rng.random(chances.size) < chances, flipped, n)
+    found, evidence, _ = _partition(drawn, flipped, k, seed, 0.0)
+    share = matched_share(labels, found, k)
+
+    def excess(certainty: float) -> float:
+        return float(softmax(certainty * evidence, axis=1).max(axis=1).mean()) - share
+
+    return 1.0 if excess(1.0) <= 0 else float(brentq(excess, 0.0, 1.0)) if excess(0.0) < 0 else 0.0
+
+
+def _leading(links: DataArray, least: float, number: int) -> FloatArray:
+    """Return the eigenvectors of eigenvalues beyond the least, times these; one vector in any case."""
     n = len(links)
     start = np.random.default_rng(0).standard_normal(n).astype(np.float32)
     values, vectors = np.linalg.eigh(links) if number > n // 2 else eigsh(links, number, which="LM", v0=start)
     order = np.argsort(-np.abs(values), kind="stable")[:number]
-    n_clear = int(np.sum(np.abs(values[order]) > _CLEAR * noise))
+    n_clear = int(np.sum(np.abs(values[order]) > least))
     order = order[: max(n_clear, 1)]
     return np.asarray(vectors[:, order] * values[order], dtype=np.float64)
 
@@ -115,36 +175,25 @@ def _clusters(vectors: FloatArray, seed: int) -> IndexArray:
     return np.asarray(model.fit(directions, sample_weight=lengths + 1e-300).labels_, dtype=np.int64)
 
 
-def _moved(links: DataArray, labels: IndexArray, variance: float) -> tuple[IndexArray, FloatArray]:
-    """Return the likeliest community of each node, the largest first, and the probability of each for each node.
+def _log_likelihoods(links: DataArray, members: FloatArray, degrees: FloatArray, variance: float) -> FloatArray:
+    """Return the log-likelihood of each community for each node, by its links to the nodes of all communities.
 
-    The number of links of a node to the nodes of a community is that of all its links, times what a community has on
-    average, plus noise of the variance v for each pair.
+    Nodes i and j of communities c and h have d_i d_j r_ch links on average, plus noise of the variance v. What counts
+    is x_ih = Σ_j w_j L_ij over the nodes of h, with the variance Σ_j w_j² (v + d_i d_j r_ch).
     """
-    n, k = len(labels), int(labels.max()) + 1
-    order = np.argsort(-np.bincount(labels, minlength=k), kind="stable")
-    members = np.eye(k)[np.argsort(order)[labels]]
-    sizes = members.sum(axis=0)
-    counts = np.asarray(links @ members, dtype=np.float64)
-    profile = np.maximum(members.T @ counts, 1e-9)
-    profile /= profile.sum(axis=1, keepdims=True)
-    degrees = np.maximum(counts.sum(axis=1), 1.0)
-    expected = degrees[:, None, None] * profile
-    costs = np.sum((counts[:, None, :] - expected) ** 2 / (expected + variance * sizes + 1e-9), axis=2) / 2
-    logs = np.log((sizes + 1) / (n + k)) - costs
-    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    return np.asarray(shares.argmax(axis=1)), shares
+    weights = members * (degrees / (degrees + len(degrees) * variance))[:, None]
+    counts = np.asarray(links @ weights, dtype=np.float64)
+    sizes = np.maximum(degrees @ weights, 1e-30)  # a community may have lost all of its nodes
+    rates = np.maximum(weights.T @ counts, 0.0) / np.outer(sizes, sizes)
+    expected = degrees[:, None, None] * (rates * sizes)
+    variances = variance * np.sum(weights**2, axis=0) + degrees[:, None, None] * (rates * (degrees @ weights**2))
+    return np.asarray(-np.sum((counts[:, None, :] - expected) ** 2 / np.maximum(variances, 1e-9), axis=2) / 2)
 
 
 def _shrunk(degrees: FloatArray, variance: float) -> FloatArray:
     """Return noisy degrees, the nearer to their mean the more of their variance is noise; none below 0."""
     mean, spread = float(degrees.mean()), max(float(degrees.var()), np.finfo(np.float64).tiny)
     return np.maximum(mean + max(1 - variance / spread, 0.0) * (degrees - mean), 0.0)
-
-
-#: Communities count as found if this share of nodes is assigned to its own.
-_FOUND = 0.9
 
 
 def plan_communities(
@@ -208,7 +257,7 @@ def plan_communities(
         neighbour_relation="add_remove",
         rng=np.random.default_rng(seed),
         n_components=k,
-        threshold=_FOUND,
+        threshold=FOUND,
         records=f"pairs of {n:,} nodes",
-        verdict=lambda agreements: assignment_verdict(agreements, _FOUND, what, "nodes in their own community"),
+        verdict=lambda agreements: assignment_verdict(agreements, FOUND, what, "nodes in their own community"),
     )

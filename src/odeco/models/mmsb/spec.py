@@ -30,7 +30,7 @@ from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
 from odeco.models.mmsb.display import describe
 from odeco.models.mmsb.graph import as_adjacency
 from odeco.models.mmsb.partition import likeliest_partition, link_rates
-from odeco.models.mmsb.private import find_private_communities
+from odeco.models.mmsb.private import FOUND, find_private_communities
 from odeco.models.mmsb.selection import choose_concentration, count_communities
 from odeco.models.mmsb.stream import GraphContext, LinkStream
 from odeco.privacy.ledger_file import PureGuarantee
@@ -154,10 +154,11 @@ class CommunitySpec(Spec):
         """Learn from pairs of nodes that were flipped at random."""
         k = int(self.settings.n_components)
         params = CommunityParams(**find_private_communities(holder, releaser, k, seed=seed))  # type: ignore[arg-type]
-        init = (
-            f"flipped pairs of nodes; {len(params.prior)} of {k} directions stand clear of noise, single nodes may not"
+        found, share = len(params.prior), float(params.memberships.max(axis=1).mean())
+        init = f"flipped pairs of nodes; {found} of {k} directions stand clear of noise" + (
+            f", and about {share:.0%} of nodes are in their own of {found} communities" if found > 1 else ""
         )
-        return Fit(params, context, Info(holder.n_records, converged=len(params.prior) == k, init=init))
+        return Fit(params, context, Info(holder.n_records, converged=found == k and share >= FOUND, init=init))
 
     def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
         """Return the memberships of nodes, from their links to the nodes of the model."""

@@ -12,7 +12,9 @@ row. The bounds, and why a replaced row moves a sum by √2 times the bound and 
   ⟨y⊗⁴, v⊗⁴⟩ = ⟨y, v⟩⁴ ≥ 0. Through the constant c, all moments up to the fourth are part of it.
 - `shares` adds (r, r ⊗ u) for responsibilities r of components for x, and u = (x − m)/ρ clipped to 1. Its squared norm
   is |r|² (1 + |u|²) ≤ 2: whatever function gives r, `as_probabilities` makes its entries at least 0 and their sum at
-  most 1. For two rows the product is ⟨r, s⟩ (1 + ⟨u, v⟩) ≥ 0. The function must treat each row by itself.
+  most 1. For two rows the product is ⟨r, s⟩ (1 + ⟨u, v⟩) ≥ 0. The function must treat each row by itself. For
+  covariances it also adds r ⊗ u∘u, the squares of u, or r ⊗ u uᵀ. Both have at most the norm |r| |u|² ≤ 1, so that the
+  squared norm of all is at most 3; and products of at least 0, as ⟨u∘u, v∘v⟩ ≥ 0 and ⟨u uᵀ, v vᵀ⟩ = ⟨u, v⟩² ≥ 0.
 
 Sums of symmetric arrays are packed: each distinct entry once, times the root of its multiplicity. So their norm is that
 of the array.
@@ -28,6 +30,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.privacy.clip import as_probabilities, clipped_rows
+from odeco.privacy.holders.columns import N_BINS, count_columns
 from odeco.privacy.holders.norms import RowNorms
 from odeco.privacy.holders.protocol import unit_weights
 from odeco.privacy.sums import Query, sum_over_blocks
@@ -128,20 +131,28 @@ class BoundedRows:
         n_components: int,
         centre: FloatArray,
         radius: float,
+        covariance_type: str = "spherical",
     ) -> Query:
-        """Return the query of Σ (r, r ⊗ u): a k x (1 + d) array, row by row."""
+        """Return the query of Σ (r, r ⊗ u), for covariances also r ⊗ u∘u or r ⊗ u uᵀ, packed: k rows."""
+        d = self.n_features
+        width = {"spherical": 0, "diag": d, "full": d * (d + 1) // 2}[covariance_type]
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
             rows, counts = block
             shares = as_probabilities(responsibilities(rows)) * counts[:, None]
             near = clipped_rows((rows - centre) / radius, 1.0)
-            return np.hstack([shares.sum(axis=0)[:, None], shares.T @ near])
+            sums = [shares.sum(axis=0)[:, None], shares.T @ near]
+            if covariance_type == "diag":
+                sums.append(shares.T @ near**2)
+            elif covariance_type == "full":
+                sums.append(np.stack([packed_matrix((near * each[:, None]).T @ near) for each in shares.T]))
+            return np.hstack(sums)
 
         return Query(
             "statistics of an EM iteration",
             lambda: self._sum(block_sum).ravel(),
-            size=n_components * (1 + self.n_features),
-            bound=math.sqrt(2),
+            size=n_components * (1 + d + width),
+            bound=math.sqrt(3 if width else 2),
             signed=False,
         )
 
@@ -164,6 +175,25 @@ class UnboundedRows(RowNorms):
     def within(self, norm_bound: float) -> BoundedRows:
         """Return the holder of the rows for a bound on their norm."""
         return BoundedRows(self._rows, norm_bound, self._groups)
+
+    def column_counts(self) -> Query:
+        """Return the query of the counts of numbers by column; `odeco.privacy.holders.columns` has the bound."""
+        return Query(
+            "counts of numbers by column",
+            lambda: sum_over_blocks(self._count_columns, range(0, len(self._rows), _BLOCK)).ravel(),
+            size=N_BINS * self.n_features,
+            bound=math.sqrt(self.n_features),
+            signed=False,
+        )
+
+    def standardized(self, centre: FloatArray, scale: FloatArray, norm_bound: float) -> BoundedRows:
+        """Return the holder of (x − centre)/scale for a bound on their norm; both were released, or are public."""
+        with np.errstate(all="ignore"):  # a warning about the rows would be an answer without noise
+            return BoundedRows((self._rows - centre) / scale, norm_bound, self._groups)
+
+    def _count_columns(self, start: int) -> FloatArray:
+        part = slice(start, start + _BLOCK)
+        return count_columns(self._rows[part], self._weights[part])
 
 
 def packed_matrix(matrix: FloatArray) -> FloatArray:
