@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from html import escape
 from typing import Any, Literal, Self
 
@@ -182,15 +182,23 @@ class OnlineDecomposer:
             names = self._checked_names(rows)
             snapshot, n_charges = run.snapshot(), self._n_charges
             try:
-                self._run, run.weights = run, PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows)
+                self._run = run
+                if weights is not None or run.weights is not None:
+                    run.weights = PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows)
                 if self._account is None and not on_cluster:  # in a private run no message may depend on a value
                     self._squares.update(checked)
-                with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
+                with (
+                    following(self._callback, True)
+                    if self._has_bar
+                    else contextlib.nullcontext(self._callback) as report
+                ):
                     if on_cluster:
                         _push_on_cluster(run, checked, report)
                     else:
                         run.push(checked, report)
-                self._names, run.weights = names, PushedWeights.after(run.weights, None, 0, run.n_rows)
+                self._names = names
+                if run.weights is not None:
+                    run.weights = PushedWeights(run.weights.up_to(run.n_rows), np.empty(0))
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
@@ -234,14 +242,17 @@ class OnlineDecomposer:
 
     def _so_far(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
         """Return the components found so far, without a warning; None if there are none."""
+        with contextlib.suppress(RankError):
+            return self._found()
+        return None
+
+    def _found(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
+        """Return the components found so far; None if there are none. Raise `RankError` if the rows show none."""
         run = self._run
-        if run is None or not run.n_rows:
-            return None
-        try:
-            found = run.result()
-        except (RankError, StreamEndedError):
-            return None
-        return found.with_names(self._names) if len(found.weights) else None
+        with contextlib.suppress(StreamEndedError):
+            found = None if run is None or not run.n_rows else run.result().with_names(self._names)
+            return found if found is not None and len(found.weights) else None
+        return None
 
     @property
     def method(self) -> Method:
@@ -295,14 +306,8 @@ class OnlineDecomposer:
         In a private run it is a `PrivateStreamDecomposition`, which may be published. In others, a
         `DominantColumnWarning` is issued if one column dominates all others.
         """
-        run = self._run
-        result = None
-        if run is not None and run.n_rows:
-            try:
-                result = run.result().with_names(self._names)
-            except StreamEndedError:
-                result = None
-        if result is None or not len(result.weights):
+        result = self._found()
+        if result is None:
             needed = self.progress.n_rows_needed
             remedy = (
                 "Push rows with partial_fit first." if needed is None else f"All take {self.n_rows + needed:,} rows."

@@ -222,15 +222,11 @@ class Settings:
             return None
         return k * self.n_iterations
 
-    @property
-    def orthogonal(self) -> bool:
-        """Whether components are assumed to be orthogonal, as in private runs: a joint fit learns more noise."""
-        return self.guarantee is not None
-
     def search(self, dimension: int, seed: int) -> Solver:
         """Return the solver in its initial state."""
         k = None if isinstance(self.n_components, str) else self.n_components
         method, memory, order = self.chosen_method(dimension)[0], self.bytes_allowed, self.order
+        # Private components are taken to be orthogonal: a joint fit learns more noise.
         private, in_passes = self.guarantee is not None, self.n_passes is not None and self.n_passes > 1
         if method == "power" and k is not None:
             plan = Schedule.default(
@@ -247,10 +243,10 @@ class Settings:
         if method == "entries" and k is not None:
             check_columns(dimension)
             if private or in_passes:
-                return EntriesSolver.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
+                return EntriesSolver.start(dimension, k, seed=seed, orthogonal=private)
             return MomentSolver.start(dimension, k, seed=seed)
         if private and k is not None:
-            return CoreSolver.start(dimension, k, order=order, seed=seed, orthogonal=self.orthogonal)
+            return CoreSolver.start(dimension, k, order=order, seed=seed, orthogonal=True)
         begun = OnePassSolver.start(dimension, k, order=order, seed=seed, memory=memory, in_passes=in_passes)
         if self.forgetting == 1 or self.batch_size is None:
             return begun
@@ -260,13 +256,10 @@ class Settings:
 
     def batches(self, *, stops_when_found: bool = False) -> Batches:
         """Return the policy: a batch is `batch_size` fresh rows, a pass or a segment of one, or a count of rows."""
-        if self.batch_size is not None and (self.method == "power" or self.guarantee is not None):
+        private = self.guarantee is not None
+        if self.batch_size is not None and (self.method == "power" or private):
             return FreshRows(
-                self.batch_size,
-                self.forgetting,
-                stops_when_found,
-                found_counts=self.guarantee is None,
-                orthogonal=self.orthogonal,
+                self.batch_size, self.forgetting, stops_when_found, found_counts=not private, orthogonal=private
             )
         if self.n_passes is not None and self.n_passes > 1:
             return Passes(self.n_passes)
