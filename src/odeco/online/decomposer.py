@@ -182,7 +182,7 @@ class OnlineDecomposer:
             try:
                 self._run = run
                 if weights is not None or run.weights is not None:
-                    run.weights = PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows)
+                    run.weigh(PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows))
                 if self._account is None and not on_cluster:  # in a private run no message may depend on a value
                     self._squares.update(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:

@@ -91,7 +91,14 @@ class Found:
 
 
 def search_rows(
-    rows: Any, n_components: int, order: int, seed: int, *, fewest: int | None = None, final: bool = False
+    rows: Any,
+    n_components: int,
+    order: int,
+    seed: int,
+    *,
+    fewest: int | None = None,
+    final: bool = False,
+    weighted: bool = False,
 ) -> Found:
     """Search rows, dense or CSR, for `n_components` components of their moment, or for as many of them as are clear.
 
@@ -113,7 +120,7 @@ def search_rows(
             stepped = power_steps(searched, in_span, order, _N_STEPS)
             steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
             vectors = stepped if steps_help else in_span
-            clear = clear_components(fresh, vectors, order)
+            clear = clear_components(fresh, vectors, order, weighted=weighted)
             if best is None or clear.sum() >= best[1].sum() + (n < n_components):
                 best = vectors, clear, steps_help, stage
             if clear.all():
@@ -192,11 +199,22 @@ def power_steps(rows: Any, vectors: FloatArray, order: int, n_steps: int) -> Flo
     return vectors
 
 
-def clear_components(rows: Any, vectors: FloatArray, order: int) -> NDArray[np.bool_]:
-    """Tell which components stand clear of the noise in rows that did not find them."""
+def clear_components(rows: Any, vectors: FloatArray, order: int, *, weighted: bool = False) -> NDArray[np.bool_]:
+    """Tell which components stand clear of the noise in rows that did not find them.
+
+    Rows times roots of weights are taken to be Gaussian given their lengths r: in place of (E r²)ᵖ noise then has E r²ᵖ.
+    """
     weights, errors = _weights(rows, vectors, order)
+    if weighted:
+        squares = np.concatenate([_squared_lengths(chunk) for chunk in row_chunks(rows)])
+        errors = errors * np.sqrt(np.mean((squares / max(float(squares.mean()), np.finfo(float).tiny)) ** order))
     clear: NDArray[np.bool_] = np.abs(weights) > CLEAR * errors
     return clear
+
+
+def _squared_lengths(rows: Any) -> FloatArray:
+    squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
+    return np.asarray(squares.sum(axis=1), np.float64).ravel()
 
 
 def _score(rows: Any, vectors: FloatArray, order: int) -> float:

@@ -93,7 +93,8 @@ def decompose_stream(
     sample_weight : array of float, or str, optional
         How often each row counts, by default once: the moment is Σ w x⊗ᵖ / Σ w. An array with one number for each row,
         or the name of the column of a table that has them, which is then not a column of the rows. Not for cumulants,
-        for ``"entries"`` at order 4, and on a cluster. Errors of weights are then upper bounds, see Notes.
+        for a selected number of components of the whole fourth moment, and on a cluster. Errors of weights are then
+        upper bounds, see Notes.
     rng : None, int or numpy.random.Generator
         Draws the starts. With None, the seed of the checkpoint is used, if there is one.
     checkpoint : path, optional
@@ -165,8 +166,6 @@ def decompose_stream(
         order=order,
         moment=moment,
     )
-    if sample_weight is not None:
-        check_can_be_weighted(settings, reader.n_features)
     settings = replace(settings, n_passes=_passes(reader, settings, n_passes))
     stops_when_found = method == "power"  # Algorithm 2 reads exactly k R batches
     fingerprint = "" if checkpoint is None else reader.fingerprint()
@@ -175,7 +174,9 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
-    run.weights = reader.weighted
+    if reader.weighted is not None:
+        check_can_be_weighted(settings, reader.n_features)
+        run.weigh(reader.weighted)
     if checkpoint is not None:
         reader.compare_with(file.digest)
     with (
