@@ -202,7 +202,7 @@ def power_steps(rows: Any, vectors: FloatArray, order: int, n_steps: int) -> Flo
 def clear_components(rows: Any, vectors: FloatArray, order: int, *, weighted: bool = False) -> NDArray[np.bool_]:
     """Tell which components stand clear of the noise in rows that did not find them.
 
-    Rows times roots of weights are taken to be Gaussian given their lengths r: in place of (E r²)ᵖ noise then has E r²ᵖ.
+    Rows times roots of weights are taken to be Gaussian given their lengths r: noise has E r²ᵖ in place of (E r²)ᵖ.
     """
     weights, errors = _weights(rows, vectors, order)
     if weighted:
