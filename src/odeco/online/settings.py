@@ -183,23 +183,32 @@ class Settings:
         """Return the method, and why it was chosen."""
         if self.method != "auto":
             return self.method, "as given"
-        if self._takes_fourth_moment(dimension):
-            return "entries", "more components than columns, and cumulants, take the whole fourth moment"
-        if self.order != 3 or self.automatic or (self.forgetting < 1 and self.guarantee is None):
-            what = "the order is not 3" if self.order != 3 else "rows that are kept serve more than one purpose"
-            return "core", what
+        fourth = self._fourth_moment_reason(dimension)
+        if fourth is not None:
+            return "entries", fourth
+        if self.order != 3:
+            return "core", "the whole moment is added up at order 3, and at order 4 where it must be"
+        if self.automatic:
+            return "core", "rows are held out to select the number of components"
+        if self.forgetting < 1 and self.guarantee is None:
+            return "core", "the last rows are kept, to find components that appear"
         if dimension > FEW_COLUMNS:
             return "core", f"with more than {FEW_COLUMNS} columns the whole moment would take longer"
         if moment_bytes(dimension) > self.bytes_allowed:
             return "core", "the whole moment does not fit into the memory allowed"
         return "entries", f"with at most {FEW_COLUMNS} columns the whole moment is cheap"
 
-    def _takes_fourth_moment(self, dimension: int) -> bool:
-        """Return whether the fourth moment must be added up, or, for an unknown number, whether it can be."""
+    def _fourth_moment_reason(self, dimension: int) -> str | None:
+        """Return why the fourth moment is added up: it must be, or, for an unknown number, it can be. None if not."""
         if self.order != 4 or self.guarantee is not None or self.forgetting < 1:
-            return False
-        many = isinstance(self.n_components, int) and self.n_components > dimension
-        return many or self.moment == "cumulant" or (self.automatic and whole_bytes(dimension) <= self.bytes_allowed)
+            return None
+        if self.moment == "cumulant":
+            return "a cumulant takes the whole fourth moment"
+        if isinstance(self.n_components, int) and self.n_components > dimension:
+            return "more components than columns take the whole fourth moment"
+        if self.automatic and whole_bytes(dimension) <= self.bytes_allowed:
+            return "the whole fourth moment fits into the memory allowed, and shows the number of components"
+        return None
 
     def takes_one_pass(self, dimension: int) -> bool:
         """Return whether one pass gives all that there is to know: the fourth moment is added up."""
