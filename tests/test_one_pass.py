@@ -390,6 +390,7 @@ def test_images_of_csr_rows_in_one_loop_are_those_of_two_products_bit_for_bit(dt
     np.testing.assert_array_equal(found, rows.T @ (rows @ block) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 15, 40])
 def test_the_whole_moment_of_noise_determines_nothing(d):
     # Noise has maxima, which rows that found them bear out: in passes all rows did. In one pass later rows did not.

@@ -284,3 +284,16 @@ def test_the_weights_in_a_rank_error_are_those_of_weighted_rows():
             odeco.decompose_stream(rows, "auto", sample_weight=np.full(4000, factor), rng=0)
         texts.add(str(caught.value))
     assert len(texts) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("once", [False, True])
+def test_weighted_noise_is_not_called_clear(once):
+    # Nine of ten rows count for nothing. Errors of Gaussian rows of one size would be ten times too small.
+    n_clear = 0
+    for seed in range(4):
+        rng = np.random.default_rng([21, seed])
+        rows, weights = rng.standard_normal((4000, 110)), (rng.random(4000) < 0.1).astype(float)
+        found = odeco.decompose_stream(iter([rows]) if once else rows, 3, rng=0, sample_weight=weights)
+        n_clear += int(found.clear.sum())
+    assert n_clear == 0  # of 12, each with a chance of 1 in 370

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from odeco._util.schema import require
@@ -84,11 +86,19 @@ class Batches(ABC):
         """Return the number of rows that the current batch still takes; None for all rows of the pass."""
 
     @abstractmethod
-    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
-        """Return the rows, out of `n_rows`, for which the question of a run is known: one or more batches.
+    def sizes(self, run: Run, n_rows: int) -> Iterable[int]:
+        """Return the sizes of batches, out of `n_rows` rows, for which the question of a run is known."""
 
-        Each batch is given by its first row, and by the first and last of its rows that are still to be read.
-        """
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return these batches: their first row, and the first and last of their rows that are still to be read."""
+        row = self.next_row(run)
+        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
+        for size in self.sizes(run, n_rows):
+            if start >= n_rows:
+                break
+            found.append((start, max(start, row), min(start + size, n_rows)))
+            start += size
+        return found
 
     def following(self, state: Solver) -> Solver:
         """Return the solver for the next batch, given the one that has got the mean of a batch."""
@@ -132,10 +142,9 @@ class FreshRows(Batches):
         """Return the number of rows that the current batch still takes."""
         return self.batch_size - run.total.n_rows
 
-    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
-        """Return the current batch: the next question depends on its mean."""
-        row = self.next_row(run)
-        return [(row - run.total.n_rows, row, min(row + self.room(run), n_rows))]
+    def sizes(self, run: Run, n_rows: int) -> list[int]:  # noqa: ARG002 - one batch
+        """Return that of the current batch: the next question depends on its mean."""
+        return [self.batch_size]
 
     def following(self, state: Solver) -> Solver:
         """Return the same solver or, once it is done, the one that refines its components."""
@@ -184,15 +193,9 @@ class OnePass(Batches):
         """Return the number of rows that the current segment still takes."""
         return _stream_solver(run).n_rows_wanted - run.total.n_rows
 
-    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
-        """Return all segments that have the current question."""
-        row = self.next_row(run)
-        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
-        for size in _stream_solver(run).next_segments:
-            if start < n_rows:
-                found.append((start, max(start, row), min(start + size, n_rows)))
-            start += size
-        return found
+    def sizes(self, run: Run, n_rows: int) -> list[int]:  # noqa: ARG002 - the solver knows
+        """Return those of all segments that have the current question."""
+        return _stream_solver(run).next_segments
 
     def end_pass(self, run: Run) -> None:
         """Note the end of the data."""
@@ -235,16 +238,9 @@ class Passes(Batches):
             return None
         return math.ceil(run.place.length / N_SEGMENTS)
 
-    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+    def sizes(self, run: Run, n_rows: int) -> Iterable[int]:
         """Return the rest of the pass as one batch or, since vectors stay the same in a pass that refines, several."""
-        row = self.next_row(run)
-        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
-        height = self._height(run)
-        while start < n_rows:
-            end = n_rows if height is None else min(start + height, n_rows)
-            found.append((start, max(start, row), end))
-            start = end
-        return found
+        return repeat(self._height(run) or n_rows)
 
     def end_pass(self, run: Run) -> None:
         """Close the batch, and continue with the next question, or with a pass that refines."""

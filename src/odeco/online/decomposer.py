@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from html import escape
 from typing import Any, Literal, Self
 
@@ -174,15 +174,15 @@ class OnlineDecomposer:
         with self._one_at_a_time:
             run, on_cluster = self._run, is_on_cluster(rows)
             checked = self._checked(rows, None if run is None else run.total.block.shape[0])
-            weights = self._checked_weights(sample_weight, checked)
-            if weights is not None:
-                checked = times_roots(checked, weights, self._settings.order)
+            checked, weights = self._weighted(checked, sample_weight)
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             names = self._checked_names(rows)
             snapshot, n_charges = run.snapshot(), self._n_charges
             try:
-                self._run, run.weights = run, PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows)
+                self._run = run
+                if weights is not None or run.weights is not None:
+                    run.weigh(PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows))
                 if self._account is None and not on_cluster:  # in a private run no message may depend on a value
                     self._squares.update(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
@@ -190,7 +190,9 @@ class OnlineDecomposer:
                         _push_on_cluster(run, checked, report)
                     else:
                         run.push(checked, report)
-                self._names, run.weights = names, PushedWeights.after(run.weights, None, 0, run.n_rows)
+                self._names = names
+                if run.weights is not None:
+                    run.weights = PushedWeights(run.weights.up_to(run.n_rows), np.empty(0))
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
@@ -234,14 +236,17 @@ class OnlineDecomposer:
 
     def _so_far(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
         """Return the components found so far, without a warning; None if there are none."""
+        with suppress(RankError):
+            return self._found()
+        return None
+
+    def _found(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
+        """Return the components found so far; None if there are none. Raise `RankError` if the rows show none."""
         run = self._run
-        if run is None or not run.n_rows:
-            return None
-        try:
-            found = run.result()
-        except (RankError, StreamEndedError):
-            return None
-        return found.with_names(self._names) if len(found.weights) else None
+        with suppress(StreamEndedError):
+            found = None if run is None or not run.n_rows else run.result().with_names(self._names)
+            return found if found is not None and len(found.weights) else None
+        return None
 
     @property
     def method(self) -> Method:
@@ -295,14 +300,8 @@ class OnlineDecomposer:
         In a private run it is a `PrivateStreamDecomposition`, which may be published. In others, a
         `DominantColumnWarning` is issued if one column dominates all others.
         """
-        run = self._run
-        result = None
-        if run is not None and run.n_rows:
-            try:
-                result = run.result().with_names(self._names)
-            except StreamEndedError:
-                result = None
-        if result is None or not len(result.weights):
+        result = self._found()
+        if result is None:
             needed = self.progress.n_rows_needed
             remedy = (
                 "Push rows with partial_fit first." if needed is None else f"All take {self.n_rows + needed:,} rows."
@@ -407,15 +406,17 @@ class OnlineDecomposer:
             check_private_rows(rows)
         return as_rows(rows, n_features)
 
-    def _checked_weights(self, sample_weight: Any, rows: Any) -> FloatArray | None:
+    def _weighted(self, rows: Any, sample_weight: Any) -> tuple[Any, FloatArray | None]:
+        """Return rows times the roots of their weights, and the weights, if they have any."""
         if sample_weight is None:
-            return None
+            return rows, None
         if self._account is not None:
             check_no_weights(sample_weight, "row")
         check_can_be_weighted(self._settings, int(rows.shape[1]))
         if is_on_cluster(rows):
             raise ValueError("Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or pass an array.")
-        return as_batch_weights(sample_weight, int(rows.shape[0]))
+        weights = as_batch_weights(sample_weight, int(rows.shape[0]))
+        return times_roots(rows, weights, self._settings.order), weights
 
     def _go_back(self, run: Run, snapshot: Snapshot, n_charges: int) -> None:
         """Go back to the snapshot or, if something was released since, to the end of what was paid for.

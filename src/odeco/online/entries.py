@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
-from numpy.typing import NDArray
 
 from odeco._util.arguments import check_n_components
 from odeco._util.schema import require, usable_array
@@ -23,7 +22,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_noisy, fit_independent
 from odeco.errors import RankError
-from odeco.power.solver import FiniteSolver
+from odeco.power.solver import SolverDefaults
 from odeco.power.tracking import Tracker, dual_vectors, kept_apart
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.dense import DenseTensor
@@ -62,12 +61,13 @@ def segment_end(n_rows: int, replaced_at: int) -> int:
     return replaced_at + -(-place * replaced_at // N_SEGMENTS)
 
 
-class StreamSolver:
+class StreamSolver(SolverDefaults):
     """A solver that reads rows once, without end, and states the number of rows that it wants next."""
 
-    probes_converge: ClassVar[bool] = False
-    found_in_reply: ClassVar[bool] = False  # the first image of a pass replaces what a sample found
     done: ClassVar[bool] = False  # more rows are always welcome
+    n_queries: ClassVar[int | None] = None  # there is no end
+    n_replies: ClassVar[int] = 0  # to count towards
+    description: ClassVar[str] = "segments of rows"
 
     dimension: int
     n_rows: int
@@ -92,38 +92,9 @@ class StreamSolver:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
 
     @property
-    def confirmed(self) -> NDArray[np.bool_] | None:
-        """None: no rows are held out."""
-        return None
-
-    @property
     def is_ready(self) -> bool:
         """Whether components are found."""
         return bool(self.components.n_components)
-
-    @property
-    def n_queries(self) -> None:
-        """None: there is no end."""
-
-    @property
-    def n_replies(self) -> int:
-        """0: there is no end to count towards."""
-        return 0
-
-    @property
-    def description(self) -> str:
-        """What its queries consist of."""
-        return "segments of rows"
-
-    def end_pass(self) -> Any:
-        """Return the state itself: the end of a pass changes nothing."""
-        return self
-
-    def noise_ratio(self, n_rows: int) -> None:
-        """Return None: these solvers are not used in private runs."""
-
-    def standard_errors(self) -> None:
-        """Return None: `so_far` has them."""
 
 
 def check_n_rows(n_rows: int | None) -> int:
@@ -199,8 +170,6 @@ class MomentSolver(WholeMoment, Doubling, State):
     tracking : Tracker or None
         The components at the last replacement, and the spread of their images over the segments since the first.
     """
-
-    rank_evidence: ClassVar[None] = None
 
     dimension: int = array_field(kind="i", low=1, high=MOST_DIMENSION)
     n_components: int = array_field(kind="i", low=1)
@@ -290,7 +259,7 @@ def _matching(before: FloatArray, after: FloatArray) -> IndexArray:
 
 
 @dataclass(frozen=True, eq=False)
-class EntriesSolver(WholeMoment, State, FiniteSolver):
+class EntriesSolver(WholeMoment, State, SolverDefaults):
     """A solver with one query, for every distinct entry of a moment of order 3, which it then decomposes.
 
     Attributes

@@ -110,7 +110,6 @@ class FourthMomentSolver(StreamSolver, State):
     """
 
     order: ClassVar[int] = 4
-    rank_evidence: ClassVar[None] = None
 
     dimension: int = array_field(kind="i", low=1)
     seed: int = array_field(kind="i", low=0)

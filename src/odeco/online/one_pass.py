@@ -74,6 +74,8 @@ class OnePassSolver(Doubling, State):
         The components and the mean of their images over later rows, once they are found.
     rank_evidence : RankEvidence or None
         The evidence for the number of components, if that was not given.
+    weighted : bool
+        Whether rows are multiplied by roots of weights, so that their sizes differ.
     """
 
     dimension: int = array_field(kind="i", low=1)
@@ -87,6 +89,7 @@ class OnePassSolver(Doubling, State):
     block: RowBlock | None = part_field(RowBlock, default=None)
     tracking: Tracker | None = part_field(Tracker, default=None)
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
+    weighted: bool = array_field(kind="b", default=False)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -197,7 +200,7 @@ class OnePassSolver(Doubling, State):
                 f"{block.n_rows}. Pass more rows."
             )
         k, fewest = self.n_components, self._fewest_components
-        return search_rows(block.rows, k, self.order, self.seed, fewest=fewest, final=final)
+        return search_rows(block.rows, k, self.order, self.seed, fewest=fewest, final=final, weighted=self.weighted)
 
     @property
     def _fewest_components(self) -> int | None:

@@ -22,7 +22,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.small import core_width, decompose_core, fit_independent
 from odeco.errors import RankError
-from odeco.power.solver import FiniteSolver, uniform_starts
+from odeco.power.solver import SolverDefaults, uniform_starts
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
@@ -44,7 +44,7 @@ def mixtures(basis: FloatArray, n_components: int, seed: list[int]) -> FloatArra
 
 
 @dataclass(frozen=True, eq=False)
-class CoreSolver(State, FiniteSolver):
+class CoreSolver(State, SolverDefaults):
     """The state of a range finder with core. `advance` returns the next state.
 
     Attributes

@@ -264,6 +264,12 @@ class Run:
         found, weights = self.mean.components(found, notes), self._weight_sum
         return found if weights is None or not found.n_components else weights.components(found)
 
+    def weigh(self, weights: Weights) -> None:
+        """Take rows, which are multiplied by roots of weights, as weighted ones."""
+        self.weights, now = weights, self._now
+        if isinstance(now.state, OnePassSolver) and not now.state.weighted:
+            self._now = replace(now, state=replace(now.state, weighted=True))
+
     @property
     def _weight_sum(self) -> WeightSum | None:
         """The sums of the weights of all rows so far, each counted once; None if they have none."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -90,36 +91,48 @@ class Found:
 
 
 def search_rows(
-    rows: Any, n_components: int, order: int, seed: int, *, fewest: int | None = None, final: bool = False
+    rows: Any,
+    n_components: int,
+    order: int,
+    seed: int,
+    *,
+    fewest: int | None = None,
+    final: bool = False,
+    weighted: bool = False,
 ) -> Found:
     """Search rows, dense or CSR, for `n_components` components of their moment, or for as many of them as are clear.
 
     Three of four rows are searched, and the others say whether joint power steps make it better, and which components
-    are clear. If not all are, fewer are tried, down to `fewest` (by default none): with one too many, two share what
-    belongs to one, and neither is clear. If all are, or if the search is `final`, all rows are searched in the way that
-    was better. No row is then left to bear out what that finds, so components that were clear and are not found again
-    take its place.
+    are clear. If not all are, quantized rows are searched for hidden ones, and fewer are tried, down to `fewest` (by
+    default none): with one too many, two share what belongs to one, and neither is clear. If all are, or if the search
+    is `final`, all rows are searched in the way that was better. No row is then left to bear out what that finds, so
+    components that were clear and are not found again take its place.
     """
     n_rows = int(rows.shape[0])
     last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
     fresh, searched = rows[last] if n_rows >= _ONE_IN else rows, rows[~last]
-    span = _core_in_span(searched, n_components, order, seed)
-    best: tuple[FloatArray, NDArray[np.bool_], bool] | None = None
-    for n in range(n_components, (n_components if fewest is None else fewest) - 1, -1):
-        in_span = _vectors_in_span(span, n, seed)
-        stepped = power_steps(searched, in_span, order, _N_STEPS)
-        steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
-        vectors = stepped if steps_help else in_span
-        clear = clear_components(fresh, vectors, order)
-        if best is None or clear.sum() > best[1].sum():
-            best = vectors, clear, steps_help
+    numbers = range(n_components, (n_components if fewest is None else fewest) - 1, -1)
+    best: tuple[FloatArray, NDArray[np.bool_], bool, int] | None = None
+    for stage, basis in enumerate(_spans(searched, n_components + _SPARE_DIRECTIONS, order, seed)):
+        span = basis, mean_over(searched, "core", basis, order)
+        for n in numbers:
+            in_span = _vectors_in_span(span, n, seed)
+            stepped = power_steps(searched, in_span, order, _N_STEPS)
+            steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
+            vectors = stepped if steps_help else in_span
+            clear = clear_components(fresh, vectors, order, weighted=weighted)
+            if best is None or clear.sum() >= best[1].sum() + (n < n_components):
+                best = vectors, clear, steps_help, stage
+            if clear.all():
+                break
         if clear.all():
             break
     if best is None:
         raise RuntimeError("There must be a number of components to search for.")
-    vectors, clear, steps_help = best
+    vectors, clear, steps_help, stage = best
     if final or clear.all():
-        again = _vectors_in_span(_core_in_span(rows, n_components, order, seed), len(clear), seed)
+        basis = next(islice(_spans(rows, n_components + _SPARE_DIRECTIONS, order, seed), stage, None))
+        again = _vectors_in_span((basis, mean_over(rows, "core", basis, order)), len(clear), seed)
         again = power_steps(rows, again, order, _N_STEPS) if steps_help else again
         cosines = np.abs(vectors[:, clear].T @ again)
         if np.any(cosines.max(axis=1) < SAME):
@@ -129,14 +142,8 @@ def search_rows(
     return Found(Components(_weights(fresh, vectors, order)[0], vectors, order), clear)
 
 
-def _core_in_span(rows: Any, n_components: int, order: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Return a basis of the span of the second moment and the unfolding, and the core of the moment in it."""
-    basis = span_of_components(rows, n_components + _SPARE_DIRECTIONS, order, seed)
-    return basis, mean_over(rows, "core", basis, order)
-
-
 def _vectors_in_span(span: tuple[FloatArray, FloatArray], n_components: int, seed: int) -> FloatArray:
-    """Return components of the core in a span."""
+    """Return components in a span, given its basis and the core of the moment in it."""
     basis, core = span
     inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed)
     if inside is None:
@@ -192,11 +199,22 @@ def power_steps(rows: Any, vectors: FloatArray, order: int, n_steps: int) -> Flo
     return vectors
 
 
-def clear_components(rows: Any, vectors: FloatArray, order: int) -> NDArray[np.bool_]:
-    """Tell which components stand clear of the noise in rows that did not find them."""
+def clear_components(rows: Any, vectors: FloatArray, order: int, *, weighted: bool = False) -> NDArray[np.bool_]:
+    """Tell which components stand clear of the noise in rows that did not find them.
+
+    Rows times roots of weights are taken to be Gaussian given their lengths r: noise has E r²ᵖ in place of (E r²)ᵖ.
+    """
     weights, errors = _weights(rows, vectors, order)
+    if weighted:
+        squares = np.concatenate([_squared_lengths(chunk) for chunk in row_chunks(rows)])
+        errors = errors * np.sqrt(np.mean((squares / max(float(squares.mean()), np.finfo(float).tiny)) ** order))
     clear: NDArray[np.bool_] = np.abs(weights) > CLEAR * errors
     return clear
+
+
+def _squared_lengths(rows: Any) -> FloatArray:
+    squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
+    return np.asarray(squares.sum(axis=1), np.float64).ravel()
 
 
 def _score(rows: Any, vectors: FloatArray, order: int) -> float:
@@ -227,17 +245,30 @@ def _products(rows: Any, vectors: FloatArray) -> FloatArray:
 
 def span_of_components(rows: Any, width: int, order: int, seed: int) -> FloatArray:
     """Return an orthonormal basis of the leading directions of the second moment and of the unfolding, `width` each."""
+    *_, basis = _spans(rows, width, order, seed)
+    return basis
+
+
+def _spans(rows: Any, width: int, order: int, seed: int) -> Iterator[FloatArray]:
+    """Yield such a basis; of quantized rows a first one, and a second in which hidden components were looked for.
+
+    The second takes three times as long, and is needed if rows that did not find them leave the first in doubt.
+    """
     n_rows, d = (int(size) for size in rows.shape)
     width = min(width, n_rows, d)
-    with one_blas_thread():  # results must not depend on the number of threads
-        if isinstance(rows, QuantizedRows):
-            leading = [_leading(_second_moment(rows), width), _leading_of_many_rows(rows, width)]
-        elif d <= n_rows:
-            leading = [_leading(_second_moment(rows), width), _leading(_unfolding(rows, order), width)]
-        else:
-            leading = _leading_of_few_rows(rows, width, order, seed)
-        basis, sizes, _ = np.linalg.svd(np.hstack(leading), full_matrices=False)
-    return basis[:, sizes > _SAME_DIRECTION]
+    stages, many = ((1, _N_DEFLATIONS) if isinstance(rows, QuantizedRows) else (0,)), np.empty((d, 0))
+    leading: list[FloatArray] = []
+    for n_rounds in stages:
+        with one_blas_thread():  # results must not depend on the number of threads
+            if n_rounds:
+                many = _leading_of_many_rows(rows, width, many, n_rounds)
+                leading = [leading[0] if leading else _leading(_second_moment(rows), width), many]
+            elif d <= n_rows:
+                leading = [_leading(_second_moment(rows), width), _leading(_unfolding(rows, order), width)]
+            else:
+                leading = _leading_of_few_rows(rows, width, order, seed)
+            basis, sizes, _ = np.linalg.svd(np.hstack(leading), full_matrices=False)
+        yield basis[:, sizes > _SAME_DIRECTION]
 
 
 def _leading(matrix: FloatArray, width: int) -> FloatArray:
@@ -306,14 +337,13 @@ def _leading_of_few_rows(rows: Any, width: int, order: int, seed: int) -> list[F
 # Blocks with too many pairs of rows --------------------------------------------------------------------------------
 
 
-def _leading_of_many_rows(rows: Any, width: int) -> FloatArray:
-    """Return an orthonormal basis of `width` directions in which the moment is large.
+def _leading_of_many_rows(rows: Any, width: int, basis: FloatArray, n_rounds: int) -> FloatArray:
+    """Return an orthonormal basis of `width` directions in which the moment is large, given those found before.
 
     The slice that finds most components has noise in proportion to the root of their number, and hides a few. So it is
     taken again, of rows without what they have in the directions found: there, only those few are left.
     """
-    basis: FloatArray = np.empty((rows.shape[1], 0))
-    for _ in range(_N_DEFLATIONS + 1):
+    for _ in range(n_rounds):
         hidden = _orthogonal_iteration(rows, _leading_of_slice(rows, width, basis), width, _N_STEPS, basis)
         basis = _orthogonal_iteration(rows, np.hstack([basis, hidden]), width, _N_JOINT_STEPS)
     return basis

@@ -183,23 +183,32 @@ class Settings:
         """Return the method, and why it was chosen."""
         if self.method != "auto":
             return self.method, "as given"
-        if self._takes_fourth_moment(dimension):
-            return "entries", "more components than columns, and cumulants, take the whole fourth moment"
-        if self.order != 3 or self.automatic or (self.forgetting < 1 and self.guarantee is None):
-            what = "the order is not 3" if self.order != 3 else "rows that are kept serve more than one purpose"
-            return "core", what
+        fourth = self._fourth_moment_reason(dimension)
+        if fourth is not None:
+            return "entries", fourth
+        if self.order != 3:
+            return "core", "the whole moment is added up at order 3, and at order 4 where it must be"
+        if self.automatic:
+            return "core", "rows are held out to select the number of components"
+        if self.forgetting < 1 and self.guarantee is None:
+            return "core", "the last rows are kept, to find components that appear"
         if dimension > FEW_COLUMNS:
             return "core", f"with more than {FEW_COLUMNS} columns the whole moment would take longer"
         if moment_bytes(dimension) > self.bytes_allowed:
             return "core", "the whole moment does not fit into the memory allowed"
         return "entries", f"with at most {FEW_COLUMNS} columns the whole moment is cheap"
 
-    def _takes_fourth_moment(self, dimension: int) -> bool:
-        """Return whether the fourth moment must be added up, or, for an unknown number, whether it can be."""
+    def _fourth_moment_reason(self, dimension: int) -> str | None:
+        """Return why the fourth moment is added up: it must be, or, for an unknown number, it can be. None if not."""
         if self.order != 4 or self.guarantee is not None or self.forgetting < 1:
-            return False
-        many = isinstance(self.n_components, int) and self.n_components > dimension
-        return many or self.moment == "cumulant" or (self.automatic and whole_bytes(dimension) <= self.bytes_allowed)
+            return None
+        if self.moment == "cumulant":
+            return "a cumulant takes the whole fourth moment"
+        if isinstance(self.n_components, int) and self.n_components > dimension:
+            return "more components than columns take the whole fourth moment"
+        if self.automatic and whole_bytes(dimension) <= self.bytes_allowed:
+            return "the whole fourth moment fits into the memory allowed, and shows the number of components"
+        return None
 
     def takes_one_pass(self, dimension: int) -> bool:
         """Return whether one pass gives all that there is to know: the fourth moment is added up."""
@@ -222,15 +231,11 @@ class Settings:
             return None
         return k * self.n_iterations
 
-    @property
-    def orthogonal(self) -> bool:
-        """Whether components are assumed to be orthogonal, as in private runs: a joint fit learns more noise."""
-        return self.guarantee is not None
-
     def search(self, dimension: int, seed: int) -> Solver:
         """Return the solver in its initial state."""
         k = None if isinstance(self.n_components, str) else self.n_components
         method, memory, order = self.chosen_method(dimension)[0], self.bytes_allowed, self.order
+        # Private components are taken to be orthogonal: a joint fit learns more noise.
         private, in_passes = self.guarantee is not None, self.n_passes is not None and self.n_passes > 1
         if method == "power" and k is not None:
             plan = Schedule.default(
@@ -247,10 +252,10 @@ class Settings:
         if method == "entries" and k is not None:
             check_columns(dimension)
             if private or in_passes:
-                return EntriesSolver.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
+                return EntriesSolver.start(dimension, k, seed=seed, orthogonal=private)
             return MomentSolver.start(dimension, k, seed=seed)
         if private and k is not None:
-            return CoreSolver.start(dimension, k, order=order, seed=seed, orthogonal=self.orthogonal)
+            return CoreSolver.start(dimension, k, order=order, seed=seed, orthogonal=True)
         begun = OnePassSolver.start(dimension, k, order=order, seed=seed, memory=memory, in_passes=in_passes)
         if self.forgetting == 1 or self.batch_size is None:
             return begun
@@ -260,13 +265,10 @@ class Settings:
 
     def batches(self, *, stops_when_found: bool = False) -> Batches:
         """Return the policy: a batch is `batch_size` fresh rows, a pass or a segment of one, or a count of rows."""
-        if self.batch_size is not None and (self.method == "power" or self.guarantee is not None):
+        private = self.guarantee is not None
+        if self.batch_size is not None and (self.method == "power" or private):
             return FreshRows(
-                self.batch_size,
-                self.forgetting,
-                stops_when_found,
-                found_counts=self.guarantee is None,
-                orthogonal=self.orthogonal,
+                self.batch_size, self.forgetting, stops_when_found, found_counts=not private, orthogonal=private
             )
         if self.n_passes is not None and self.n_passes > 1:
             return Passes(self.n_passes)

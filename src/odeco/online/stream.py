@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 from odeco._util.arguments import as_seed, check_choice, check_count, check_number, check_order
 from odeco._util.types import RngLike
@@ -93,7 +93,8 @@ def decompose_stream(
     sample_weight : array of float, or str, optional
         How often each row counts, by default once: the moment is Σ w x⊗ᵖ / Σ w. An array with one number for each row,
         or the name of the column of a table that has them, which is then not a column of the rows. Not for cumulants,
-        for ``"entries"`` at order 4, and on a cluster. Errors of weights are then upper bounds, see Notes.
+        for a selected number of components of the whole fourth moment, and on a cluster. Errors of weights are then
+        upper bounds, see Notes.
     rng : None, int or numpy.random.Generator
         Draws the starts. With None, the seed of the checkpoint is used, if there is one.
     checkpoint : path, optional
@@ -154,9 +155,7 @@ def decompose_stream(
     check_choice("method", method, METHODS)
     on_cluster = client is not None or is_on_cluster(data)
     selection = {"columns": columns, "drop": drop, "sample_weight": sample_weight}
-    reader: Reader = (
-        ClusterReader(data, client, **selection) if on_cluster else LocalReader(data, order=order, **selection)
-    )
+    reader = ClusterReader(data, client, **selection) if on_cluster else LocalReader(data, order=order, **selection)
     settings = Settings(
         n_components=n_components,
         method=method,
@@ -167,8 +166,6 @@ def decompose_stream(
         order=order,
         moment=moment,
     )
-    if sample_weight is not None:
-        check_can_be_weighted(settings, reader.n_features)
     settings = replace(settings, n_passes=_passes(reader, settings, n_passes))
     stops_when_found = method == "power"  # Algorithm 2 reads exactly k R batches
     fingerprint = "" if checkpoint is None else reader.fingerprint()
@@ -177,7 +174,9 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
-    run.weights = reader.weighted
+    if reader.weighted is not None:
+        check_can_be_weighted(settings, reader.n_features)
+        run.weigh(reader.weighted)
     if checkpoint is not None:
         reader.compare_with(file.digest)
     with (
@@ -205,7 +204,7 @@ def decompose_stream(
     return result
 
 
-def _result(run: Run, reader: Reader) -> StreamDecomposition:
+def _result(run: Run, reader: LocalReader | ClusterReader) -> StreamDecomposition:
     """Return the result of a run, of weighted rows if they have weights, and with the names of their columns."""
     result = cast("StreamDecomposition", run.result())  # not private
     length = run.place.length
@@ -214,7 +213,7 @@ def _result(run: Run, reader: Reader) -> StreamDecomposition:
     return result if reader.columns is None else result.with_names(reader.columns)
 
 
-def _passes(reader: Reader, settings: Settings, n_passes: int | None) -> int | None:
+def _passes(reader: LocalReader | ClusterReader, settings: Settings, n_passes: int | None) -> int | None:
     """Return how often data are read; None if they are a stream."""
     method, _ = settings.chosen_method(reader.n_features)
     if settings.takes_one_pass(reader.n_features):
@@ -235,47 +234,24 @@ def _passes(reader: Reader, settings: Settings, n_passes: int | None) -> int | N
     return 2 if method == "entries" else 3
 
 
-class Reader(Protocol):
-    """Feeds a run with rows: this process reads them, or the workers of a cluster add them up.
+class LocalReader:
+    """Rows that this process reads, block by block.
 
     Attributes
     ----------
     n_features : int
         Their width.
+    columns : sequence of str or None
+        The names of the columns, if they have names.
     repeatable : bool
         Whether they can be read again.
     digest : str or None
         The checksum of the rows read in the current pass; None if the fingerprint identifies the data.
     squares : ColumnSquares
         The squares of each column, in rows that this process has read.
-    columns : sequence of str or None
-        The names of the columns, if they have names.
     weighted : WeightedSource or None
         The source of the weights of rows, if they have any.
     """
-
-    n_features: int
-    repeatable: bool
-    digest: str | None
-    squares: ColumnSquares
-    columns: Sequence[str] | None
-    weighted: WeightedSource | None
-
-    def fingerprint(self) -> str:
-        """Return a short string that very probably changes if the rows do."""
-
-    def compare_with(self, digest: str | None) -> None:
-        """Compare rows that are read again with those read before; `digest` is that of an interrupted run."""
-
-    def feed(self, run: Run) -> Iterator[int]:
-        """Feed a run from its next row to the last one, or until it is complete.
-
-        Yields after every block the number of rows that workers have added up and the run has not taken yet.
-        """
-
-
-class LocalReader:
-    """Rows that this process reads, block by block."""
 
     digest: str | None = None
 
@@ -307,7 +283,10 @@ class LocalReader:
         self._passes = Passes(self._source, digest)
 
     def feed(self, run: Run) -> Iterator[int]:
-        """Push block after block."""
+        """Feed a run from its next row to the last one, or until it is complete.
+
+        Yields after every block the number of rows that workers have added up and the run has not taken yet: 0.
+        """
         row, passes = run.batches.next_row(run), self._passes
         for rows in self._source.iterate_from(row) if passes is None else passes.read_from(row):
             run.push(rows)
@@ -317,7 +296,7 @@ class LocalReader:
 
 
 class ClusterReader:
-    """Rows on a cluster: its workers add them up, and the sums come back."""
+    """Rows on a cluster: its workers add them up, and the sums come back. The attributes are those of `LocalReader`."""
 
     repeatable = True
     weighted: WeightedSource | None = None

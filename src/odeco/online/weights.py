@@ -136,12 +136,8 @@ class PushedWeights:
     weights: FloatArray
 
     @classmethod
-    def after(
-        cls, known: Weights | None, weights: FloatArray | None, n_new: int, n_before: int
-    ) -> PushedWeights | None:
-        """Return the weights known with those of `n_new` rows after `n_before`; None if no row has had a weight."""
-        if known is None and weights is None:
-            return None
+    def after(cls, known: Weights | None, weights: FloatArray | None, n_new: int, n_before: int) -> PushedWeights:
+        """Return the weights of `n_before` rows with those of `n_new` more; rows without a weight count once."""
         before = WeightSum.of_ones(n_before) if known is None else known.up_to(n_before)
         return cls(before, np.ones(n_new) if weights is None else weights)
 

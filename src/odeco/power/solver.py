@@ -175,8 +175,8 @@ class Solver(Protocol):
         """Return the state that `to_arrays` wrote."""
 
 
-class FiniteSolver:
-    """Defaults of solvers that end, act on every reply at once, and read components off single replies."""
+class SolverDefaults:
+    """What most solvers have in common: they act on every reply at once, and hold out no rows."""
 
     probes_converge: ClassVar[bool] = False
     found_in_reply: ClassVar[bool] = False
@@ -185,15 +185,16 @@ class FiniteSolver:
     rank_evidence: RankEvidence | None = None
 
     @property
-    def confirmed(self) -> None:
+    def confirmed(self) -> NDArray[np.bool_] | None:
         """None: no rows are held out."""
+        return None
 
     def end_pass(self) -> Self:
         """Return the state itself: the end of a pass changes nothing."""
         return self
 
     def standard_errors(self) -> None:
-        """Return None: single replies do not show their spread."""
+        """Return None: they are unknown."""
 
     def noise_ratio(self, n_rows: int) -> None:
-        """Return None: components are read off single replies."""
+        """Return None: components are not averaged."""

@@ -161,7 +161,10 @@ class Tracker(State):
     @property
     def probes(self) -> FloatArray:
         """The current vectors, or those dual to them, scaled to unit length."""
-        return self.components.vectors if self.orthogonal else _units(dual_vectors(self.components.vectors))
+        if self.orthogonal:
+            return self.components.vectors
+        dual = dual_vectors(self.components.vectors)
+        return np.asarray(dual / np.linalg.norm(dual, axis=0))
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -217,10 +220,11 @@ class Tracker(State):
         """
         values = self.values
         if not self.orthogonal:
-            overlaps = np.sum(dual_vectors(self.components.vectors) * vectors, axis=0)
+            # Overlaps beyond one half and two mean that vectors have changed so much that they say nothing.
+            overlaps = np.clip(np.sum(dual_vectors(self.components.vectors) * vectors, axis=0), 0.5, 2.0)
             settled = self.settled_weight * self.settled_values
             recent = self.weight * self.values - settled
-            values = (settled + recent / _bounded(overlaps) ** self.order) / self.weight if self.weight else values
+            values = (settled + recent / overlaps**self.order) / self.weight if self.weight else values
         components = Components(values, vectors, self.order)
         return replace(self, components=components, values=values, settled_weight=self.weight, settled_values=values)
 
@@ -258,7 +262,7 @@ class Tracker(State):
         n_rows = self.weight - self.settled_weight
         if self.n_deviations < 2 or n_rows <= 0:
             return np.zeros(self.values.shape, dtype=np.bool_)
-        n_errors = float(stdtrit(self.n_deviations, ndtr(n_errors)))
+        n_errors = float(stdtrit(self.n_deviations, float(ndtr(n_errors))))
         values = (self.weight * self.values - self.settled_weight * self.settled_values) / n_rows
         errors = np.sqrt(np.maximum(self.value_spread, 0) / self.n_deviations / n_rows)
         confirmed: NDArray[np.bool_] = np.abs(values) > n_errors * errors
@@ -316,17 +320,6 @@ def _distances(vectors: FloatArray) -> FloatArray:
         sizes, axes = np.linalg.eigh(vectors.T @ vectors)
     distances: FloatArray = 1 / np.sqrt(np.sum(axes**2 / np.maximum(sizes, np.finfo(np.float64).eps), axis=1))
     return distances
-
-
-def _bounded(overlaps: FloatArray) -> FloatArray:
-    """Return overlaps between one half and two: beyond that vectors have changed so much that they say nothing."""
-    bounded: FloatArray = np.clip(overlaps, 0.5, 2.0)
-    return bounded
-
-
-def _units(vectors: FloatArray) -> FloatArray:
-    units: FloatArray = vectors / np.linalg.norm(vectors, axis=0)
-    return units
 
 
 def _across(first: FloatArray, second: FloatArray, vectors: FloatArray) -> FloatArray:
