@@ -23,8 +23,10 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import Fit, polish, refine, strongest
-from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
-from odeco.cp.selection import Callback, RankSelection, Stage, expected_undetected, rounding_error, what_is_left
+from odeco.cp.rank import SIGNIFICANCE, RankEvidence
+from odeco.cp.selection import USUAL_CHANCE as USUAL_CHANCE
+from odeco.cp.selection import USUAL_SPLIT as USUAL_SPLIT
+from odeco.cp.selection import Callback, RankSelection, Stage, evidence_of, rounding_error, what_is_left
 from odeco.cp.spectrum import FEWEST_FOR_A_LAW
 from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_power_method
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
@@ -51,12 +53,6 @@ _LITTLE = 1e-12
 
 #: The largest number of components that are added to, or removed from, the rank of the flattening.
 _MAX_CHANGES = 5
-
-#: p-values above these are unremarkable; smaller ones lower the confidence in proportion.
-USUAL_CHANCE, USUAL_SPLIT = 0.3, 0.1
-
-#: Chances are computed up to this multiple of the height that noise exceeds with a chance of `SIGNIFICANCE`.
-_HIGH = 3.0
 
 
 class FlattenedProblem(SymmetricProblem):
@@ -233,7 +229,9 @@ def select_overcomplete(
         rank = found.n_components
         supported = problem.spectrum.n_clear == rank and misfit <= problem.expected_misfit(rank)
         exhausted, deviation = misfit <= rounding_error(problem), _deviation(problem, fit)
-        evidence = evidence_of(problem, found, one, chance, deviation, exhausted=exhausted, supported=supported)
+        heights = heights_of(problem, found, deviation)
+        flags = {"exhausted": exhausted, "supported": supported}
+        evidence = evidence_of(problem, found, one, chance, heights, deviation, **flags)
         if problem.spectrum.n_clear not in (rank, *evidence.candidates):
             evidence = replace(evidence, candidates=(*evidence.candidates, problem.spectrum.n_clear))
         return _selection(problem, basis, fit, evidence, chance)
@@ -296,42 +294,3 @@ def heights_of(problem: SymmetricProblem, components: Components, deviation: flo
     errors = standard_errors(components, deviation)[0]
     heights: FloatArray = np.abs(components.weights) / (errors * problem.noise.unit)
     return heights
-
-
-def evidence_of(
-    problem: SymmetricProblem,
-    found: Components,
-    one: Components,
-    chance: float,
-    deviation: float,
-    *,
-    exhausted: bool,
-    supported: bool,
-) -> RankEvidence:
-    """Return each weight with the chance that it is noise, and how certain the rank is.
-
-    Parameters
-    ----------
-    problem, found
-        The tensor and the components of the fit.
-    one, chance
-        The strongest component of what the fit leaves, if any, and the probability that noise has one as strong.
-    deviation
-        The standard deviation of the noise at a unit vector.
-    exhausted, supported
-        Whether the fit leaves nothing but rounding error, and whether all else agrees with the rank.
-    """
-    rank, noise, heights = found.n_components, problem.noise, heights_of(problem, found, deviation)
-    clear = noise.clear
-    levels_reached, places = np.unique(np.minimum(heights, _HIGH * clear), return_inverse=True)
-    kept = np.array([noise.chance(height) for height in levels_reached])[places]
-    split, resolution = problem.test_pairs(found, deviation)
-    # Where nothing is left, there is nothing for a component to hide in.
-    hidden, split = (0.0, 1.0) if exhausted else (expected_undetected(heights, clear), split)
-    confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / USUAL_CHANCE, split / USUAL_SPLIT)
-    confidence = confidence if supported and chance > SIGNIFICANCE else 0.0
-    candidates = (rank, rank - 1, rank + 1) if confidence < SURE else (rank,)
-    weights = np.concatenate([found.weights, one.weights])
-    levels = np.full(weights.size, noise.typical * noise.unit * deviation)
-    chances = np.concatenate([kept, [chance][: one.n_components]])
-    return RankEvidence(rank, weights, levels, chances, confidence, candidates, resolution)

@@ -17,10 +17,10 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import Fit, polish, refine, strongest, with_weights
-from odeco.cp.overcomplete import evidence_of
+from odeco.cp.overcomplete import heights_of
 from odeco.cp.problem import CPProblem
 from odeco.cp.rank import SIGNIFICANCE
-from odeco.cp.selection import Callback, Left, RankSelection, Stage, rounding_error, what_is_left
+from odeco.cp.selection import Callback, Left, RankSelection, Stage, evidence_of, rounding_error, what_is_left
 from odeco.cp.symmetric import SymmetricProblem
 from odeco.tensors.components import Components, no_components
 
@@ -103,7 +103,10 @@ def select_from_random_starts(
                 fit, chance = found.best, 1.0 if found.exhausted else found.chance
                 # A larger rank would have components that are not determined.
                 flags = {"exhausted": found.exhausted, "supported": True}
-                evidence = evidence_of(problem, fit.components, found.largest, chance, found.deviation, **flags)
+                heights = heights_of(problem, fit.components, found.deviation)
+                evidence = evidence_of(
+                    problem, fit.components, found.largest, chance, heights, found.deviation, **flags
+                )
                 return RankSelection(fit, evidence, found.deviation, found.left)
             previous = search if search.complete else None
     return None

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Literal
 
@@ -79,7 +79,7 @@ _LOOP_TOLERANCE = 1e-6
 
 #: p-values above these are unremarkable; smaller ones lower the confidence in proportion. The first is for a bound on
 #: the chance of one more component, which pure noise seldom reaches; the second for the chance of a pair.
-_USUAL_CHANCE, _USUAL_SPLIT = 0.3, 0.1
+USUAL_CHANCE, USUAL_SPLIT = 0.3, 0.1
 
 #: Where it is not clear whether the strongest component of a residual is noise, a second search goes on for longer.
 _SECOND_GAIN = 1e-4
@@ -291,7 +291,7 @@ class CPFits:
             weight = float(one.weights[0])
             real = weight**2 > self._floor  # what may be rounding error is no component
             found.append((one, self.noise.chance(self.noise.height(weight, self.deviation(rank))) if real else 1.0))
-            if not SIGNIFICANCE < found[-1][1] < _USUAL_CHANCE:  # where it is not clear, look again
+            if not SIGNIFICANCE < found[-1][1] < USUAL_CHANCE:  # where it is not clear, look again
                 break
         if found[0][1] <= SIGNIFICANCE and self._sharpen(rank):
             return self.next(rank)
@@ -423,28 +423,58 @@ def _first_guess(fits: CPFits) -> int:
 
 def _evidence(fits: CPFits, rank: int, one: Components, chance: float, last: float) -> RankEvidence:
     """Return each weight with the chance that it is noise, and how sure all of that is."""
-    found, deviation = fits.fit(rank).components, fits.deviation(rank)
+    found, deviation, n_clear = fits.fit(rank).components, fits.deviation(rank), fits.spectrum.n_clear
     heights = np.array([fits.noise.height(math.sqrt(cost), deviation) for cost in removal_costs(fits.problem, found)])
     if rank:  # the other vectors give way too where one is left out; the weakest tells by how much
         heights *= last / np.min(heights)
-    kept = np.array([fits.noise.chance(height) for height in heights])
-    over = float(np.max(kept, initial=0.0))
+    flags = {"exhausted": fits.exhausted(rank), "supported": n_clear <= rank}
+    evidence = evidence_of(fits.problem, found, one, chance, heights, deviation, **flags)
+    if evidence.confidence >= SURE:
+        return evidence
+    others = [rank + 1] if rank < fits.max_rank else []
+    others += [rank - 1] if rank > 1 and np.max(evidence.chances[:rank]) > SIGNIFICANCE / 10 else []
+    others += [n_clear] if n_clear > rank + 1 else []
+    return replace(evidence, candidates=(rank, *others))
+
+
+def evidence_of(
+    problem: CPProblem,
+    found: Components,
+    one: Components,
+    chance: float,
+    heights: FloatArray,
+    deviation: float,
+    *,
+    exhausted: bool,
+    supported: bool,
+) -> RankEvidence:
+    """Return each weight of a fit with the chance that it is noise, and how certain the rank is.
+
+    Parameters
+    ----------
+    problem, found
+        The tensor and the components of the fit.
+    one, chance
+        The strongest component of what the fit leaves, if any, and the probability that noise has one as strong.
+    heights
+        What each component is worth, in the unit of the law of the noise.
+    deviation
+        The standard deviation of the noise at a unit vector.
+    exhausted, supported
+        Whether the fit leaves nothing but rounding error, and whether all else agrees with the rank.
+    """
+    rank, noise, (split, resolution) = found.n_components, problem.noise, problem.test_pairs(found, deviation)
     # Where nothing is left, there is nothing for a component to hide in.
-    hidden = 0.0 if fits.exhausted(rank) else expected_undetected(heights, fits.noise.clear)
-    split, resolution = fits.problem.test_pairs(found, deviation)
-    split = 1.0 if fits.exhausted(rank) else split
-    confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
-    confidence = 0.0 if fits.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
-    candidates = [rank]
-    if confidence < SURE:
-        candidates += [rank + 1] if rank < fits.max_rank else []
-        candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
-        candidates += [fits.spectrum.n_clear] if fits.spectrum.n_clear > rank + 1 else []
-    level = fits.noise.typical * fits.noise.unit * deviation
+    hidden, split = (0.0, 1.0) if exhausted else (expected_undetected(heights, noise.clear), split)
+    kept = np.array([noise.chance(height) for height in heights])
+    certain = math.exp(-hidden) * (1 - float(np.max(kept, initial=0.0)))
+    confidence = certain * min(1.0, chance / USUAL_CHANCE, split / USUAL_SPLIT)
+    confidence = confidence if supported and chance > SIGNIFICANCE else 0.0
     weights = np.concatenate([found.weights, one.weights])
+    levels = np.full(weights.size, noise.typical * noise.unit * deviation)
     chances = np.concatenate([kept, [chance][: one.n_components]])
-    levels = np.full(weights.size, level)
-    return RankEvidence(rank, weights, levels, chances, confidence, tuple(candidates), resolution)
+    candidates = (rank,) if confidence >= SURE else (rank, rank - 1, rank + 1)
+    return RankEvidence(rank, weights, levels, chances, confidence, candidates, resolution)
 
 
 def expected_undetected(heights: FloatArray, threshold: float) -> float:
