@@ -62,7 +62,8 @@ class RankEvidence(State):
     chances : array
         For each weight, an upper bound on the chance that noise alone shows one as large.
     confidence : float
-        The chance that the rank is right: that no component kept is noise, and that none is undetected.
+        The chance that the rank is right: that no component kept is noise, and that none is undetected. It is 0 if the
+        components have as many unknowns as the tensor has entries: they then fit any tensor.
     candidates : tuple of int
         The ranks that the evidence does not rule out, the selected one first.
     resolution : float

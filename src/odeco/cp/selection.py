@@ -469,7 +469,8 @@ def evidence_of(
     kept = np.array([noise.chance(height) for height in heights])
     certain = math.exp(-hidden) * (1 - float(np.max(kept, initial=0.0)))
     confidence = certain * min(1.0, chance / USUAL_CHANCE, split / USUAL_SPLIT)
-    confidence = confidence if supported and chance > SIGNIFICANCE else 0.0
+    testable = rank * noise.freedom < noise.n_entries  # as many unknowns as entries fit any tensor
+    confidence = confidence if supported and testable and chance > SIGNIFICANCE else 0.0
     weights = np.concatenate([found.weights, one.weights])
     levels = np.full(weights.size, noise.typical * noise.unit * deviation)
     chances = np.concatenate([kept, [chance][: one.n_components]])
