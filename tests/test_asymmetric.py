@@ -399,8 +399,9 @@ def test_there_may_be_more_terms_than_the_smallest_axis_has_entries(shape, k, no
 
 
 def test_more_terms_than_a_shape_determines_are_refused():
-    # entries over unknowns of a term: 120 / 12 and 64 / 10, of which 4 x 4 x 4 determines one less than 6
-    for shape, most in (((4, 5, 6), 9), ((4, 4, 4), 5), ((2, 3, 4), 2), ((100, 3, 4), 6)):
+    # entries over unknowns of a term: 120 / 12 and 64 / 10, of which 4 x 4 x 4 determines one less than 6; three
+    # rank-one 2 x 3 matrices span a plane that meets the others, of codimension 2 and degree 3, nowhere else
+    for shape, most in (((4, 5, 6), 9), ((4, 4, 4), 5), ((2, 3, 4), 3), ((2, 5, 5), 5), ((100, 3, 4), 6)):
         assert n_identifiable_terms(shape) == most
         with pytest.raises(ValueError, match=rf"in \[1, {max(most, min(shape))}\]"):
             odeco.decompose_asymmetric(np.random.default_rng(0).standard_normal(shape), most + 1)
@@ -421,3 +422,44 @@ def test_a_pair_of_terms_counts_as_one_up_to_the_stated_resolution():
             angle = angle_over_resolution * evidence.resolution
         assert 0 < evidence.resolution < 0.5
         assert evidence.rank == (2 if angle_over_resolution < 1 else 3)
+
+
+@pytest.mark.parametrize(("shape", "k"), [((2, 3, 4), 3), ((2, 6, 7), 6), ((2, 4, 4), 4)])
+def test_the_terms_of_a_matrix_pencil_are_found_up_to_its_second_largest_axis(shape, k):
+    generator = np.random.default_rng([k, *shape])
+    terms = as_terms([generator.standard_normal((size, k)) for size in shape], np.linspace(2, 1, k))
+    result = odeco.decompose_asymmetric(entries_of(terms, shape), k, rng=0)
+    cosines = [np.abs(a.T @ b) for a, b in zip(result.factors, factors_of(terms, shape), strict=True)]
+    # Of a term all vectors agree: a cosine of 1 − e²/2 for errors e of rounding that the pencil magnifies.
+    assert np.prod(cosines, axis=0).max(axis=0).min() > 1 - 1e-6
+
+
+@pytest.mark.parametrize(("shape", "axes", "most"), [((5, 5, 4), (0, 1), 6), ((3, 8, 8), (1, 2), 8)])
+def test_partly_symmetric_terms_may_be_more_than_the_smallest_axis_has_entries(shape, axes, most):
+    # Kruskal: k terms are unique if the sum of min(size, k) is at least 2k + 2
+    generator = np.random.default_rng(shape)
+    for k in range(min(shape) + 1, most + 1):
+        factors = [generator.standard_normal((size, k)) for size in shape]
+        factors[axes[1]] = factors[axes[0]]
+        entries = entries_of(as_terms(factors, np.linspace(2, 1, k)), shape)
+        result = odeco.decompose_asymmetric(odeco.symmetrize(entries, axes=axes), k, symmetric=axes, rng=0)
+        assert misfit(entries, result) <= 1e-12 * np.sum(entries**2)
+        np.testing.assert_array_equal(result.factors[axes[0]], result.factors[axes[1]])
+    with pytest.raises(ValueError, match=rf"in \[1, {most}\]"):
+        odeco.decompose_asymmetric(odeco.symmetrize(entries, axes=axes), most + 1, symmetric=axes)
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((2, 2, 2), None), ((2, 3, 3), None), ((3, 3, 2), (0, 1))])
+def test_a_number_is_not_certain_if_so_many_terms_fit_any_tensor(shape, axes):
+    # As many unknowns as entries: noise is fitted exactly wherever the eigenvalues of its pencil are real.
+    found = 0
+    for seed in range(40):
+        noise = np.random.default_rng(seed).standard_normal(shape)
+        noise = noise if axes is None else odeco.symmetrize(noise, axes=axes)
+        try:
+            evidence = odeco.decompose_asymmetric(noise, "auto", symmetric=axes, rng=0).rank_evidence
+        except odeco.RankError:
+            continue
+        found += 1
+        assert evidence.confidence < 0.95
+    assert found

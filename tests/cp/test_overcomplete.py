@@ -183,3 +183,55 @@ def test_the_number_is_stated_with_a_resolution(seed):
         entries = entries + 0.01 * np.linalg.norm(entries) / np.linalg.norm(error) * error
         evidence = odeco.decompose(odeco.symmetrize(entries), "auto", rng=0).rank_evidence
         assert evidence.rank == 12 or evidence.confidence < 0.95 or angle < evidence.resolution
+
+
+@pytest.mark.parametrize(("order", "dimension"), [(4, 6), (5, 5), (6, 4)])
+def test_where_nothing_is_left_a_pair_within_the_resolution_counts_as_one(order, dimension):
+    truth, _ = planted(dimension, dimension + 3, order=order)
+    vectors = truth.vectors.copy()
+    vectors[:, 1] = vectors[:, 0] + 1e-7 * np.random.default_rng(0).standard_normal(dimension)
+    close = odeco.Components(truth.weights, vectors, order)
+    evidence = odeco.decompose(odeco.symmetrize(close.to_dense()), "auto", rng=0).rank_evidence
+    assert evidence.rank == dimension + 2
+    angle = np.linalg.norm(close.vectors[:, 1] - close.vectors[:, 0])
+    # Rounding errors hide λ t² down to a share e of the tensor: an angle of about the root of e.
+    assert angle < evidence.resolution < 1e-4
+
+
+@pytest.mark.parametrize(("order", "dimension", "k"), [(4, 8, 3), (4, 8, 7), (4, 8, 8), (5, 6, 6), (6, 4, 4)])
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+def test_up_to_d_components_are_found_through_the_flattening(order, dimension, k, noise):
+    truth, entries = planted(dimension, k, order=order, noise=noise, seed=k)
+    packed = PackedTensor.from_dense(entries)
+    for tensor, number in ((entries, k), (entries, "auto"), (packed, k)):
+        result = odeco.decompose(tensor, number, rng=0)
+        assert len(result.weights) == k
+        assert result.structure.left == ("noise" if noise else "nothing")
+        # Errors of an angle of some hundred times the noise; without noise, rounding errors.
+        assert odeco.match(result, truth).cosines.min() > 1 - max(1e-12, (100 * noise) ** 2)
+
+
+def test_a_good_fit_of_d_components_is_not_started_again(monkeypatch):
+    # The unfolding has no direction left to show the noise; the flattening has.
+    def fail(*_):
+        raise AssertionError("a good fit was started again at matrix pencils")
+
+    monkeypatch.setattr("odeco.cp.selection.fit_by_pencils", fail)
+    for seed in range(3):
+        truth, entries = planted(10, 10, noise=0.01, seed=seed)
+        assert odeco.match(odeco.decompose(entries, 10, rng=0), truth).cosines.min() > 0.99
+
+
+@pytest.mark.parametrize(("order", "dimension"), [(3, 1), (3, 2)])
+def test_a_number_is_not_certain_if_as_many_components_fit_any_tensor(order, dimension):
+    # d components have d² unknowns, and the tensor C(d+2, 3) entries: 1 and 4, as many.
+    found = 0
+    for seed in range(20):
+        noise = odeco.symmetrize(np.random.default_rng(seed).standard_normal((dimension,) * order))
+        try:
+            evidence = odeco.decompose(noise, "auto", rng=0).rank_evidence
+        except odeco.RankError:
+            continue
+        found += evidence.rank == dimension
+        assert evidence.rank < dimension or evidence.confidence == 0
+    assert found

@@ -90,3 +90,20 @@ def test_too_many_components_are_refused():
 def test_a_matrix_of_another_shape_is_no_flattening():
     with pytest.raises(ValueError, match="must have shape"):
         FlattenedTensor(np.eye(9), 3, 4)
+
+
+@pytest.mark.parametrize(("order", "dimension"), [(4, 5), (5, 4), (6, 3), (7, 3)])
+def test_a_flattened_tensor_changes_coordinates_as_its_entries_do(order, dimension):
+    generator = np.random.default_rng(order)
+    entries = odeco.symmetrize(generator.standard_normal((dimension,) * order))
+    tensor = FlattenedTensor(DenseTensor(entries).flattening(), dimension, order)
+    basis = np.linalg.qr(generator.standard_normal((dimension, 2)))[0]
+    inside = DenseTensor(odeco.symmetrize(DenseTensor(entries).inside(basis)))
+    np.testing.assert_allclose(tensor.within(basis).matrix, inside.flattening(), atol=1e-12)
+    scales, divided = generator.uniform(0.5, 2, dimension), entries
+    for axis in range(order):
+        divided = divided / np.expand_dims(scales, [other for other in range(order) if other != axis])
+    np.testing.assert_allclose(tensor.divided(scales).matrix, DenseTensor(divided).flattening(), atol=1e-12)
+    # The packed unfolding has the singular values of the whole one.
+    packed = np.linalg.svd(tensor.rows.unfolding(tensor.matrix), compute_uv=False)
+    np.testing.assert_allclose(packed, np.linalg.svd(entries.reshape(dimension, -1), compute_uv=False), rtol=1e-10)

@@ -47,14 +47,28 @@ _MAX_DIRECT = 500
 _MIN_DAMPING = 1e-9
 
 
-def n_identifiable_terms(parts: tuple[int, ...]) -> int:
+def n_identifiable_terms(parts: tuple[int, ...], symmetric: tuple[int, ...] = ()) -> int:
     """Return the largest number of terms that a random tensor of this shape determines.
 
     It is below Π dᵢ / (1 + Σ (dᵢ − 1)), the number of entries over that of the unknowns of a term, and if the largest
     axis has more than r = Π dᵢ − Σ (dᵢ − 1) entries, with the product and the sum over the others, below r; five shapes
-    have one less (Chiantini, Ottaviani and Vannieuwenhoven 2014, who checked all shapes up to 15,000 entries).
+    have one less (Chiantini, Ottaviani and Vannieuwenhoven 2014, who checked all shapes up to 15,000 entries). Three
+    kinds of shape have one more. If the others are 2 x m, r = m, and the span of m of their rank-one matrices holds no
+    further one: the terms of 2 x m x n with m ≤ n are those of a matrix pencil. 3 x 4 x 5 and 2 x 2 x 2 x 3 determine
+    as many terms as entries allow (Hauenstein, Oeding, Ottaviani and Sommese 2019).
+
+    Of a tensor that is symmetric along some axes only a bound is known: k terms are determined if Σ min(dᵢ, k) ≥
+    2k + p − 1 (Kruskal 1977; Sidiropoulos and Bro 2000).
     """
+    if symmetric:
+        numbers = range(1, sum(parts))
+        return max((k for k in numbers if sum(min(size, k) for size in parts) >= 2 * k + len(parts) - 1), default=1)
     *others, largest = sorted(parts)
+    perfect = {(3, 4, 5): 6, (2, 2, 2, 3): 4}
+    if (*others, largest) in perfect:
+        return perfect[*others, largest]
+    if len(others) == 2 and others[0] == 2:
+        return others[1]
     most = -(-math.prod(parts) // (1 + sum(parts) - len(parts))) - 1
     unbalanced = math.prod(others) - sum(others) + len(others)
     if largest > unbalanced:
@@ -87,7 +101,7 @@ class AsymmetricProblem(CPProblem):
     @property
     def n_identifiable(self) -> int:
         """By `n_identifiable_terms`."""
-        return n_identifiable_terms(self.parts)
+        return n_identifiable_terms(self.parts, self.symmetric)
 
     @property
     def _sign_rows(self) -> slice:

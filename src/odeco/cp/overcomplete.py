@@ -14,7 +14,7 @@ components (`odeco.cp.selection`):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -23,8 +23,10 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import Fit, polish, refine, strongest
-from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
-from odeco.cp.selection import Left, RankSelection, Stage, expected_undetected
+from odeco.cp.rank import SIGNIFICANCE, RankEvidence
+from odeco.cp.selection import USUAL_CHANCE as USUAL_CHANCE
+from odeco.cp.selection import USUAL_SPLIT as USUAL_SPLIT
+from odeco.cp.selection import Callback, RankSelection, Stage, evidence_of, rounding_error, what_is_left
 from odeco.cp.spectrum import FEWEST_FOR_A_LAW
 from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_power_method
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
@@ -46,20 +48,11 @@ _ROUNDING_MULTIPLE = 100.0
 #: Starts of the subspace power method, and the multiple of the noise in the flattening that a good fit leaves.
 _N_STARTS, _NOISE_FACTOR = 4, 1.5
 
-#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included.
-_ROUNDING_OF_FIT = 4096.0
-
 #: A fit whose misfit is below this share of the squared norm is continued to the last digit.
 _LITTLE = 1e-12
 
 #: The largest number of components that are added to, or removed from, the rank of the flattening.
 _MAX_CHANGES = 5
-
-#: p-values above these are unremarkable; smaller ones lower the confidence in proportion.
-USUAL_CHANCE, USUAL_SPLIT = 0.3, 0.1
-
-#: Chances are computed up to this multiple of the height that noise exceeds with a chance of `SIGNIFICANCE`.
-_HIGH = 3.0
 
 
 class FlattenedProblem(SymmetricProblem):
@@ -67,7 +60,7 @@ class FlattenedProblem(SymmetricProblem):
 
     def __init__(self, tensor: FlattenedTensor) -> None:
         super().__init__(tensor, tensor.squared_norm())
-        self.tensor = tensor
+        self.tensor, self.flattening = tensor, self
         self._misfits: dict[Components, float] = {}
 
     @property
@@ -103,12 +96,6 @@ class FlattenedProblem(SymmetricProblem):
     def _unfolding(self) -> FloatArray:
         return self.tensor.rows.unfolding(self.tensor.matrix)
 
-    @property
-    def rounding_error(self) -> float:
-        """The squared norm up to which a residual counts as rounding error."""
-        relative = _ROUNDING_OF_FIT * max(self.oracle.rounding, float(np.finfo(np.float64).eps))
-        return float(self.whole * relative**2)
-
     def noise_beside(self, rank: int) -> float | None:
         """Return the squared norm of the noise by the singular values after the first `rank` ones, if these are clear.
 
@@ -138,15 +125,7 @@ class FlattenedProblem(SymmetricProblem):
     def expected_misfit(self, rank: int) -> float:
         """Return the squared norm that noise leaves beside `rank` components, by the other singular values."""
         free = max(0.0, 1 - rank * self.oracle.dimension / self.n_entries)
-        return max(self.rounding_error, _NOISE_FACTOR * self._noise_beside(rank) * free)
-
-    def deviation(self, fit: Fit) -> float:
-        """Return the standard deviation of the noise at a unit vector, if a fit leaves nothing else."""
-        free = self.n_entries - fit.components.n_components * self.oracle.dimension
-        return math.sqrt(max(self.misfit(fit.components), self.rounding_error) / max(free, 1))
-
-
-Callback = Callable[[Stage], object]
+        return max(rounding_error(self), _NOISE_FACTOR * self._noise_beside(rank) * free)
 
 
 def flattened_problem(oracle: Oracle, flattening: FloatArray) -> tuple[FlattenedProblem, FloatArray]:
@@ -167,13 +146,13 @@ def flattened_problem(oracle: Oracle, flattening: FloatArray) -> tuple[Flattened
 
 
 def in_packed_coordinates(oracle: Oracle) -> Oracle:
-    """Return a tensor as its flattening where products are then faster: at order 4 and above, given by all its entries.
+    """Return a tensor of order 4 or more as its flattening where products are then faster: if all entries are given.
 
     An image reads every distinct pair of half of the indices once, instead of all entries.
     """
     given = oracle.oracle if isinstance(oracle, InUnit) else oracle
     exact = oracle.rounding <= float(np.finfo(np.float64).eps)
-    if oracle.order < 4 or not exact or not isinstance(given, DenseTensor | PackedTensor):
+    if not exact or not isinstance(given, DenseTensor | PackedTensor):
         return oracle
     flattening = oracle.flattening() if max(_shape(oracle)) <= _MAX_ROWS else None
     return oracle if flattening is None else FlattenedTensor(flattening, oracle.dimension, oracle.order)
@@ -206,7 +185,7 @@ def fit_overcomplete(
             raise RankError(
                 f"The tensor must have {rank} components. Its flattening has rank {known}. Pass n_components={known}; "
                 "the components found are in `error.found`.",
-                _outside(basis, fit.components).sorted_by_weight(),
+                problem.outside([basis], fit.components).sorted_by_weight(),
             )
         _, chance = _next(problem, fit, generator)
         return _selection(problem, basis, fit, None, chance)
@@ -237,20 +216,22 @@ def select_overcomplete(
         for _ in range(_MAX_CHANGES):
             if chance > SIGNIFICANCE or fit.components.n_components == most:
                 break
-            fit = refine(problem, _joined(fit.components, one))
+            fit = refine(problem, fit.components.joined(one))
             one, chance = _next(problem, fit, generator)
         for _ in range(_MAX_CHANGES):
-            heights = heights_of(problem, fit.components, problem.deviation(fit))
+            heights = heights_of(problem, fit.components, _deviation(problem, fit))
             weakest = int(np.argmin(heights))
             if problem.noise.chance(float(heights[weakest])) <= SIGNIFICANCE:
                 break
-            fit = refine(problem, _without(fit.components, weakest))
+            fit = refine(problem, fit.components.take(np.delete(np.arange(heights.size), weakest)))
             one, chance = _next(problem, fit, generator)
         found, misfit = fit.components, problem.misfit(fit.components)
         rank = found.n_components
         supported = problem.spectrum.n_clear == rank and misfit <= problem.expected_misfit(rank)
-        exhausted, deviation = misfit <= problem.rounding_error, problem.deviation(fit)
-        evidence = evidence_of(problem, found, one, chance, deviation, exhausted=exhausted, supported=supported)
+        exhausted, deviation = misfit <= rounding_error(problem), _deviation(problem, fit)
+        heights = heights_of(problem, found, deviation)
+        flags = {"exhausted": exhausted, "supported": supported}
+        evidence = evidence_of(problem, found, one, chance, heights, deviation, **flags)
         if problem.spectrum.n_clear not in (rank, *evidence.candidates):
             evidence = replace(evidence, candidates=(*evidence.candidates, problem.spectrum.n_clear))
         return _selection(problem, basis, fit, evidence, chance)
@@ -276,7 +257,7 @@ def _best_fit(problem: FlattenedProblem, rank: int, generator: np.random.Generat
         )
         fit = refine(problem, start)
         misfit = problem.misfit(fit.components)
-        if problem.rounding_error < misfit <= _LITTLE * problem.whole:
+        if rounding_error(problem) < misfit <= _LITTLE * problem.whole:
             fit = polish(problem, fit.components)
             misfit = problem.misfit(fit.components)
         if best.components.n_components == 0 or misfit < best_misfit:
@@ -288,22 +269,24 @@ def _best_fit(problem: FlattenedProblem, rank: int, generator: np.random.Generat
 
 def _next(problem: FlattenedProblem, fit: Fit, generator: np.random.Generator) -> tuple[Components, float]:
     """Return the strongest component of what a fit leaves, and the probability that noise has one as strong."""
-    if problem.misfit(fit.components) <= problem.rounding_error:
-        return _without(fit.components, slice(None)), 1.0
+    if problem.misfit(fit.components) <= rounding_error(problem):
+        return fit.components.take([]), 1.0
     one = strongest(problem.without(fit.components), generator)
-    height = abs(float(one.weights[0])) / (problem.deviation(fit) * problem.noise.unit)
-    return one, problem.noise.chance(height)
+    return one, problem.noise.chance(problem.noise.height(float(one.weights[0]), _deviation(problem, fit)))
+
+
+def _deviation(problem: FlattenedProblem, fit: Fit) -> float:
+    squared_norm = max(problem.misfit(fit.components), rounding_error(problem))
+    return problem.noise.deviation(squared_norm, fit.components.n_components)
 
 
 def _selection(
     problem: FlattenedProblem, basis: FloatArray, fit: Fit, evidence: RankEvidence | None, chance: float
 ) -> RankSelection:
     """Return a fit in the coordinates of the whole tensor, with what it leaves."""
-    left: Left = "noise" if chance > SIGNIFICANCE else "more"
-    if problem.misfit(fit.components) <= problem.rounding_error:
-        left = "nothing"
-    outside = replace(fit, components=_outside(basis, fit.components))
-    return RankSelection(outside, evidence, problem.deviation(fit), left)
+    outside = replace(fit, components=problem.outside([basis], fit.components))
+    left = what_is_left(problem, problem.misfit(fit.components), chance)
+    return RankSelection(outside, evidence, _deviation(problem, fit), left)
 
 
 def heights_of(problem: SymmetricProblem, components: Components, deviation: float) -> FloatArray:
@@ -311,56 +294,3 @@ def heights_of(problem: SymmetricProblem, components: Components, deviation: flo
     errors = standard_errors(components, deviation)[0]
     heights: FloatArray = np.abs(components.weights) / (errors * problem.noise.unit)
     return heights
-
-
-def evidence_of(
-    problem: SymmetricProblem,
-    found: Components,
-    one: Components,
-    chance: float,
-    deviation: float,
-    *,
-    exhausted: bool,
-    supported: bool,
-) -> RankEvidence:
-    """Return each weight with the chance that it is noise, and how certain the rank is.
-
-    Parameters
-    ----------
-    problem, found
-        The tensor and the components of the fit.
-    one, chance
-        The strongest component of what the fit leaves, if any, and the probability that noise has one as strong.
-    deviation
-        The standard deviation of the noise at a unit vector.
-    exhausted, supported
-        Whether the fit leaves nothing but rounding error, and whether all else agrees with the rank.
-    """
-    rank, noise, heights = found.n_components, problem.noise, heights_of(problem, found, deviation)
-    clear = noise.clear
-    levels_reached, places = np.unique(np.minimum(heights, _HIGH * clear), return_inverse=True)
-    kept = np.array([noise.chance(height) for height in levels_reached])[places]
-    split, resolution = problem.test_pairs(found, deviation)
-    # Where nothing is left, there is nothing for a component to hide in.
-    hidden, split = (0.0, 1.0) if exhausted else (expected_undetected(heights, clear), split)
-    confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / USUAL_CHANCE, split / USUAL_SPLIT)
-    confidence = confidence if supported and chance > SIGNIFICANCE else 0.0
-    candidates = (rank, rank - 1, rank + 1) if confidence < SURE else (rank,)
-    weights = np.concatenate([found.weights, one.weights])
-    levels = np.full(weights.size, noise.typical * noise.unit * deviation)
-    chances = np.concatenate([kept, [chance][: one.n_components]])
-    return RankEvidence(rank, weights, levels, chances, confidence, candidates, resolution)
-
-
-def _joined(first: Components, second: Components) -> Components:
-    weights, vectors = np.concatenate([first.weights, second.weights]), np.hstack([first.vectors, second.vectors])
-    return Components(weights, vectors, first.order)
-
-
-def _without(components: Components, index: int | slice) -> Components:
-    kept = np.delete(np.arange(components.n_components), index)
-    return Components(components.weights[kept], components.vectors[:, kept], components.order)
-
-
-def _outside(basis: FloatArray, components: Components) -> Components:
-    return Components(components.weights, basis @ components.vectors, components.order)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -18,6 +18,19 @@ from odeco.cp.spectrum import Spectra
 from odeco.power.power_method import Schedule
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
+
+
+class Flattening(Protocol):
+    """What the flattening of a symmetric tensor of order 4 or more shows, and its unfolding does not."""
+
+    def noise_beside(self, rank: int) -> float | None:
+        """Return the squared norm of the noise beside `rank` components; None if the unfolding shows it as well."""
+
+    def suggested_rank(self) -> int | None:
+        """Return the number of components, if it is at most the dimension and there is noise to tell it from."""
+
+    def start(self, rank: int, generator: np.random.Generator) -> Components | None:
+        """Return components near an optimum; None for few of them, where other starts are faster."""
 
 
 class CPProblem(ABC):
@@ -31,11 +44,14 @@ class CPProblem(ABC):
         Its squared norm, known or estimated; 0 if it is neither.
     n_entries : int
         The number of its independent entries.
+    flattening : Flattening or None
+        What the flattening shows, if it is formed.
     """
 
     oracle: Oracle
     whole: float
     n_entries: int
+    flattening: Flattening | None = None
 
     @property
     @abstractmethod
@@ -121,18 +137,6 @@ class CPProblem(ABC):
     @abstractmethod
     def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
         """Return the spectra of the unfoldings, or those of at least `width` images."""
-
-    def noise_beside(self, rank: int) -> float | None:  # noqa: ARG002
-        """Return the squared norm of the noise beside `rank` components, if more than the unfoldings show it."""
-        return None
-
-    def suggested_rank(self) -> int | None:
-        """Return the number of components, if more than the unfoldings shows it."""
-        return None
-
-    def start(self, rank: int, generator: np.random.Generator) -> Components | None:  # noqa: ARG002
-        """Return components near an optimum, if more than the unfoldings shows them."""
-        return None
 
     @abstractmethod
     def inside(self, bases: Sequence[FloatArray]) -> Self:

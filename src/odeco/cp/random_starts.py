@@ -10,7 +10,6 @@ a part of the components is replaced by random vectors, and the fit goes on from
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +17,10 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import Fit, polish, refine, strongest, with_weights
-from odeco.cp.overcomplete import evidence_of
+from odeco.cp.overcomplete import heights_of
 from odeco.cp.problem import CPProblem
 from odeco.cp.rank import SIGNIFICANCE
-from odeco.cp.selection import Left, RankSelection, Stage
+from odeco.cp.selection import Callback, Left, RankSelection, Stage, evidence_of, rounding_error, what_is_left
 from odeco.cp.symmetric import SymmetricProblem
 from odeco.tensors.components import Components, no_components
 
@@ -49,11 +48,6 @@ _BETTER = 0.98
 #: A fit that leaves less than this share of the squared norm is continued to the last digit, and its misfit is computed
 #: from the entries.
 _LITTLE = 1e-10
-
-#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included.
-_ROUNDING_OF_FIT = 4096.0
-
-Callback = Callable[[Stage], object]
 
 
 def fit_from_random_starts(
@@ -109,7 +103,10 @@ def select_from_random_starts(
                 fit, chance = found.best, 1.0 if found.exhausted else found.chance
                 # A larger rank would have components that are not determined.
                 flags = {"exhausted": found.exhausted, "supported": True}
-                evidence = evidence_of(problem, fit.components, found.largest, chance, found.deviation, **flags)
+                heights = heights_of(problem, fit.components, found.deviation)
+                evidence = evidence_of(
+                    problem, fit.components, found.largest, chance, heights, found.deviation, **flags
+                )
                 return RankSelection(fit, evidence, found.deviation, found.left)
             previous = search if search.complete else None
     return None
@@ -155,7 +152,7 @@ class _Search:
     @property
     def exhausted(self) -> bool:
         """Whether the best fit leaves nothing but rounding error."""
-        return self._misfit <= self._rounding_error
+        return self._misfit <= rounding_error(self._problem)
 
     @property
     def done(self) -> bool:
@@ -167,9 +164,7 @@ class _Search:
     @property
     def left(self) -> Left:
         """What the best fit leaves."""
-        if self.exhausted:
-            return "nothing"
-        return "noise" if self.chance > SIGNIFICANCE else "more"
+        return what_is_left(self._problem, self._misfit, self.chance)
 
     @property
     def complete(self) -> bool:
@@ -180,13 +175,8 @@ class _Search:
     @property
     def deviation(self) -> float:
         """The standard deviation of the noise at a unit vector, if the best fit leaves nothing else."""
-        free = max(1, self._problem.n_entries - self._rank * self._problem.noise.freedom)
-        return math.sqrt(max(self._misfit, self._rounding_error) / free)
-
-    @property
-    def _rounding_error(self) -> float:
-        relative = _ROUNDING_OF_FIT * max(self._problem.oracle.rounding, float(np.finfo(np.float64).eps))
-        return float(self._problem.whole * relative**2)
+        squared_norm = max(self._misfit, rounding_error(self._problem))
+        return self._problem.noise.deviation(squared_norm, self._rank)
 
     def advance(self) -> None:
         """Perturb the current fit, or start anew after several failures."""
@@ -229,7 +219,6 @@ class _Search:
             self._misfit = problem.misfit(self.best.components)
         if not self.exhausted:
             self.largest = strongest(problem.without(self.best.components), self._generator)
-            height = abs(float(self.largest.weights[0])) / (self.deviation * problem.noise.unit)
-            self.chance = problem.noise.chance(height)
+            self.chance = problem.noise.chance(problem.noise.height(float(self.largest.weights[0]), self.deviation))
             if self.chance > SIGNIFICANCE:  # a component that stands for two leaves little at any one vector
                 self.chance = min(self.chance, problem.test_pairs(self.best.components, self.deviation)[0])

@@ -10,9 +10,9 @@ where Θₚ is the complexity of Auffinger, Ben Arous and Černý. Θₚ is zero
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
@@ -62,7 +62,8 @@ class RankEvidence(State):
     chances : array
         For each weight, an upper bound on the chance that noise alone shows one as large.
     confidence : float
-        The chance that the rank is right: that no component kept is noise, and that none is undetected.
+        The chance that the rank is right: that no component kept is noise, and that none is undetected. It is 0 if the
+        components have as many unknowns as the tensor has entries: they then fit any tensor.
     candidates : tuple of int
         The ranks that the evidence does not rule out, the selected one first.
     resolution : float
@@ -162,38 +163,52 @@ def clear_height(dimension: int, order: int) -> float:
     return float(scipy.optimize.brentq(excess, lowest, 10 * lowest, xtol=1e-4))
 
 
-class NoiseLaw(Protocol):
+class NoiseLaw(ABC):
     """What the largest value of Gaussian noise is, and with which chance.
 
     Heights are values over `unit` standard deviations.
     """
 
+    def deviation(self, squared_norm: float, rank: int) -> float:
+        """Return the standard deviation at a unit vector of noise of which a fit of `rank` components leaves this."""
+        return math.sqrt(squared_norm / max(self.n_entries - rank * self.freedom, 1))
+
+    def height(self, amount: float, deviation: float) -> float:
+        """Return the height of a value in noise of this standard deviation."""
+        return abs(amount) / (deviation * self.unit)
+
     @property
+    @abstractmethod
     def n_entries(self) -> int:
         """How many independent entries noise has."""
 
     @property
+    @abstractmethod
     def freedom(self) -> int:
         """How many numbers a component is described by."""
 
     @property
+    @abstractmethod
     def unit(self) -> float:
         """The unit of heights, in standard deviations."""
 
     @property
+    @abstractmethod
     def typical(self) -> float:
         """The height that noise alone reaches."""
 
     @property
+    @abstractmethod
     def clear(self) -> float:
         """The height that noise exceeds with a chance of at most `SIGNIFICANCE`."""
 
+    @abstractmethod
     def chance(self, height: float) -> float:
         """Return an upper bound on the chance that noise reaches a height."""
 
 
 @dataclass(frozen=True)
-class SymmetricNoise:
+class SymmetricNoise(NoiseLaw):
     """Symmetric noise on the unit sphere, by `chance_of_noise`; heights are in √d standard deviations."""
 
     dimension: int
@@ -230,7 +245,7 @@ class SymmetricNoise:
 
 
 @dataclass(frozen=True)
-class ProductNoise:
+class ProductNoise(NoiseLaw):
     """Noise with independent entries, at products of unit vectors u₁ ⊗ … ⊗ uₚ of the sizes d₁, …, dₚ.
 
     Its largest value X has a mean of at most Σ √dᵢ. For at two such products u and v, with the cosines cᵢ of uᵢ and vᵢ,

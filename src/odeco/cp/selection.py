@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Literal
 
@@ -79,7 +79,7 @@ _LOOP_TOLERANCE = 1e-6
 
 #: p-values above these are unremarkable; smaller ones lower the confidence in proportion. The first is for a bound on
 #: the chance of one more component, which pure noise seldom reaches; the second for the chance of a pair.
-_USUAL_CHANCE, _USUAL_SPLIT = 0.3, 0.1
+USUAL_CHANCE, USUAL_SPLIT = 0.3, 0.1
 
 #: Where it is not clear whether the strongest component of a residual is noise, a second search goes on for longer.
 _SECOND_GAIN = 1e-4
@@ -90,6 +90,19 @@ _PRIOR_SPREAD, _PRIOR_COUNT = math.log(3.5), 0.5
 
 
 Left = Literal["nothing", "noise", "more"]
+
+
+def rounding_error(problem: CPProblem) -> float:
+    """Return the squared norm up to which a residual counts as rounding error."""
+    eps = max(problem.oracle.rounding, float(np.finfo(np.float64).eps))
+    return problem.whole * ((_ROUNDING_OF_FIT * eps) ** 2 if problem.has_entries else 100 * eps)
+
+
+def what_is_left(problem: CPProblem, misfit: float, chance: float) -> Left:
+    """Return what a fit leaves, given the probability that noise has a value as large as its largest."""
+    if misfit <= rounding_error(problem):
+        return "nothing"
+    return "noise" if chance > SIGNIFICANCE else "more"
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +153,8 @@ class CPFits:
         self, problem: CPProblem, generator: np.random.Generator, callback: Callback | None = None, *, max_rank: int
     ) -> None:
         self.problem, self.generator, self.max_rank, self._callback = problem, generator, max_rank, callback
-        self.noise, self.whole = problem.noise, problem.whole
-        self.spectrum = problem.spectra(max_rank, generator)
+        self.noise, self.whole, self._floor = problem.noise, problem.whole, rounding_error(problem)
+        self.spectrum, self._shown = problem.spectra(max_rank, generator), problem.flattening
         self._fits: dict[int, Fit] = {}
         self._accurate: dict[Fit, float] = {}
         self._sharp: set[Fit] = set()
@@ -153,18 +166,23 @@ class CPFits:
             if rank == 0:
                 self._fits[0] = refine(self.problem, self.nothing)
             elif rank <= self.spectrum.n_usable:
-                start = self.problem.start(rank, self.generator)
+                start = None if self._shown is None else self._shown.start(rank, self.generator)
                 if start is not None:
                     self._fits[rank] = refine(self.problem, start)
                 if start is None or self.misfit(rank) > self._expected(rank):
-                    variance = self._variance(rank)
-                    leading = self.spectrum.leading(rank)
+                    variance, leading = self._variance(rank), self.spectrum.leading(rank)
                     self.offer(fit_in_span(self.problem, rank, leading, self.generator, variance))
                 self._improve(rank)
             else:
                 left = self.problem.without(self.fit(rank - 1).components)
-                self._fits[rank] = self._with_one_more(rank - 1, strongest(left, self.generator))
+                one = strongest(left, self.generator)
+                self._fits[rank] = refine(self.problem, self.fit(rank - 1).components.joined(one))
         return self._fits[rank]
+
+    @property
+    def suggested(self) -> int | None:
+        """The rank of the flattening, if it is known."""
+        return None if self._shown is None else self._shown.suggested_rank()
 
     def report(self, status: str) -> None:
         """Pass the stage to the callback."""
@@ -191,22 +209,17 @@ class CPFits:
             self._accurate[fit] = self.problem.misfit(fit.components)
         return self._accurate[fit]
 
-    @property
-    def _floor(self) -> float:
-        """The squared norm up to which a residual counts as rounding error."""
-        eps = max(self.problem.oracle.rounding, np.finfo(np.float64).eps)
-        return self.whole * ((_ROUNDING_OF_FIT * eps) ** 2 if self.problem.has_entries else 100 * eps)
-
     def _variance(self, rank: int) -> float | None:
         """Return the variance of noise at a unit vector, if the unfolding has it beside `rank` clear directions."""
-        noise = self.problem.noise_beside(rank)
+        noise = None if self._shown is None else self._shown.noise_beside(rank)
         if noise is None and self.problem.has_entries and self.spectrum.n_clear >= rank:
             noise = self.spectrum.noise_after(rank)
         return None if noise is None else noise / self.noise.n_entries
 
     def _expected(self, rank: int) -> float:
         """Return the squared norm that a good fit leaves at most."""
-        noise = self.problem.noise_beside(rank) or self.spectrum.noise_after(rank) or 0.0
+        shown = None if self._shown is None else self._shown.noise_beside(rank)
+        noise = shown or self.spectrum.noise_after(rank) or 0.0
         return max(_NOISE_FACTOR * noise, self._floor)
 
     def _improve(self, rank: int) -> None:
@@ -226,8 +239,7 @@ class CPFits:
 
     def deviation(self, rank: int) -> float:
         """Return the standard deviation of the residual at a unit vector."""
-        free = self.noise.n_entries - rank * self.noise.freedom
-        return math.sqrt(max(self.misfit(rank), self._floor) / max(free, 1.0))
+        return self.noise.deviation(max(self.misfit(rank), self._floor), rank)
 
     def hidden_heights(self, rank: int, found: Fit) -> FloatArray:
         """Return the heights of components if those beyond `rank` ones fit nothing but noise; none if all do so.
@@ -240,7 +252,7 @@ class CPFits:
         free = noise.n_entries - rank * noise.freedom - n_more * (noise.typical * noise.unit) ** 2
         deviation = math.sqrt(max(self._misfit(found), self._floor) / max(free, 1.0))
         won = max(0.0, self.misfit(rank) - self._misfit(found))
-        if self.height(math.sqrt(won / n_more), deviation) <= noise.typical:
+        if self.noise.height(math.sqrt(won / n_more), deviation) <= noise.typical:
             return np.empty(0)
         heights: FloatArray = np.sqrt(removal_costs(self.problem, found.components)) / (deviation * noise.unit)
         return heights
@@ -258,12 +270,6 @@ class CPFits:
         """No components."""
         oracle = self.problem.oracle
         return no_components(oracle.dimension, oracle.order)
-
-    def left(self, rank: int, chance: float) -> Left:
-        """Return what a fit leaves, given the probability that noise has a value as large as its largest."""
-        if self.exhausted(rank):
-            return "nothing"
-        return "noise" if chance > SIGNIFICANCE else "more"
 
     def exhausted(self, rank: int) -> bool:
         """Return whether a fit leaves nothing but rounding error."""
@@ -284,8 +290,8 @@ class CPFits:
             one = strongest(left, self.generator, gain)
             weight = float(one.weights[0])
             real = weight**2 > self._floor  # what may be rounding error is no component
-            found.append((one, self.noise.chance(self.height(weight, self.deviation(rank))) if real else 1.0))
-            if not SIGNIFICANCE < found[-1][1] < _USUAL_CHANCE:  # where it is not clear, look again
+            found.append((one, self.noise.chance(self.noise.height(weight, self.deviation(rank))) if real else 1.0))
+            if not SIGNIFICANCE < found[-1][1] < USUAL_CHANCE:  # where it is not clear, look again
                 break
         if found[0][1] <= SIGNIFICANCE and self._sharpen(rank):
             return self.next(rank)
@@ -301,10 +307,6 @@ class CPFits:
         self._sharp.add(self.fit(rank))
         return self.fit(rank) is not fit
 
-    def height(self, amount: float, deviation: float) -> float:
-        """Return a weight in the unit of the law of the noise (√d standard deviations for a symmetric tensor)."""
-        return abs(amount) / (deviation * self.noise.unit)
-
     def gain(self, rank: int) -> float:
         """Return the root of what the last of `rank` components takes off the squared misfit.
 
@@ -312,9 +314,8 @@ class CPFits:
         does a rough fit of them by far, that is enough.
         """
         components = self.fit(rank).components
-        others = np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components))))
-        fewer = Components(components.weights[others], components.vectors[:, others], components.order)
-        clear = max(self.spectrum.n_clear, self.problem.suggested_rank() or 0)
+        fewer = components.take(np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components)))))
+        clear = max(self.spectrum.n_clear, self.suggested or 0)
         if rank <= clear:
             rough = refine(self.problem, fewer, negligible=_ROUGH * self.noise.n_entries, max_steps=_ROUGH_STEPS)
             lowered = self._misfit(rough) - self.misfit(rank)
@@ -330,14 +331,9 @@ class CPFits:
         lowered = self.misfit(rank - 1) - self.misfit(rank)
         return math.sqrt(lowered) if lowered > self._floor else 0.0
 
-    def _with_one_more(self, rank: int, one: Components) -> Fit:
-        known = self.fit(rank).components
-        weights, vectors = np.concatenate([known.weights, one.weights]), np.hstack([known.vectors, one.vectors])
-        return refine(self.problem, Components(weights, vectors, one.order))
-
     def add(self, rank: int, one: Components) -> None:
         """Fit one more component, started where it was found, or all anew."""
-        self.offer(self._with_one_more(rank, one))
+        self.offer(refine(self.problem, self.fit(rank).components.joined(one)))
         if rank + 1 <= self.spectrum.n_usable:
             known = self._fits.pop(rank + 1)
             self.fit(rank + 1)  # all anew
@@ -363,8 +359,8 @@ def select_rank(
             rank -= 1
             last = _last_height(fits, rank)
             one, chance = fits.next(rank)
-        evidence = _evidence(fits, rank, one, chance, last)
-        return RankSelection(fits.fit(rank), evidence, fits.deviation(rank), fits.left(rank, chance))
+        evidence, left = _evidence(fits, rank, one, chance, last), what_is_left(problem, fits.misfit(rank), chance)
+        return RankSelection(fits.fit(rank), evidence, fits.deviation(rank), left)
 
 
 def fit_rank(
@@ -391,12 +387,14 @@ def fit_rank(
             with contextlib.suppress(RankError):
                 fits.offer(refine(problem, problem.run(plan, generator)))
             _, chance = fits.next(rank)
-        return RankSelection(fits.fit(rank), None, fits.deviation(rank), fits.left(rank, chance))
+        return RankSelection(
+            fits.fit(rank), None, fits.deviation(rank), what_is_left(problem, fits.misfit(rank), chance)
+        )
 
 
 def _last_height(fits: CPFits, rank: int) -> float:
     """Return what the weakest component is worth, in the units of the noise."""
-    return fits.height(fits.gain(rank), fits.deviation(rank)) if rank else 0.0
+    return fits.noise.height(fits.gain(rank), fits.deviation(rank)) if rank else 0.0
 
 
 def _first_guess(fits: CPFits) -> int:
@@ -405,9 +403,9 @@ def _first_guess(fits: CPFits) -> int:
     Components that hide each other are looked for quickly. If none is found although the rest of the spectrum is not
     that of noise, all directions are fitted.
     """
-    spectrum, suggested = fits.spectrum, fits.problem.suggested_rank()
-    if suggested is not None:
-        return min(suggested, fits.max_rank, spectrum.n_usable)
+    spectrum = fits.spectrum
+    if fits.suggested is not None:
+        return min(fits.suggested, fits.max_rank, spectrum.n_usable)
     rank, deep = (min(number, fits.max_rank) for number in (spectrum.n_clear, spectrum.n_usable))
     if deep <= rank or (spectrum.rest_is_noise(rank) and spectrum.n_rest(rank) >= FEWEST_FOR_A_LAW):
         return rank
@@ -425,28 +423,59 @@ def _first_guess(fits: CPFits) -> int:
 
 def _evidence(fits: CPFits, rank: int, one: Components, chance: float, last: float) -> RankEvidence:
     """Return each weight with the chance that it is noise, and how sure all of that is."""
-    found, deviation = fits.fit(rank).components, fits.deviation(rank)
-    heights = np.array([fits.height(math.sqrt(cost), deviation) for cost in removal_costs(fits.problem, found)])
+    found, deviation, n_clear = fits.fit(rank).components, fits.deviation(rank), fits.spectrum.n_clear
+    heights = np.array([fits.noise.height(math.sqrt(cost), deviation) for cost in removal_costs(fits.problem, found)])
     if rank:  # the other vectors give way too where one is left out; the weakest tells by how much
         heights *= last / np.min(heights)
-    kept = np.array([fits.noise.chance(height) for height in heights])
-    over = float(np.max(kept, initial=0.0))
+    flags = {"exhausted": fits.exhausted(rank), "supported": n_clear <= rank}
+    evidence = evidence_of(fits.problem, found, one, chance, heights, deviation, **flags)
+    if evidence.confidence >= SURE:
+        return evidence
+    others = [rank + 1] if rank < fits.max_rank else []
+    others += [rank - 1] if rank > 1 and np.max(evidence.chances[:rank]) > SIGNIFICANCE / 10 else []
+    others += [n_clear] if n_clear > rank + 1 else []
+    return replace(evidence, candidates=(rank, *others))
+
+
+def evidence_of(
+    problem: CPProblem,
+    found: Components,
+    one: Components,
+    chance: float,
+    heights: FloatArray,
+    deviation: float,
+    *,
+    exhausted: bool,
+    supported: bool,
+) -> RankEvidence:
+    """Return each weight of a fit with the chance that it is noise, and how certain the rank is.
+
+    Parameters
+    ----------
+    problem, found
+        The tensor and the components of the fit.
+    one, chance
+        The strongest component of what the fit leaves, if any, and the probability that noise has one as strong.
+    heights
+        What each component is worth, in the unit of the law of the noise.
+    deviation
+        The standard deviation of the noise at a unit vector.
+    exhausted, supported
+        Whether the fit leaves nothing but rounding error, and whether all else agrees with the rank.
+    """
+    rank, noise, (split, resolution) = found.n_components, problem.noise, problem.test_pairs(found, deviation)
     # Where nothing is left, there is nothing for a component to hide in.
-    hidden = 0.0 if fits.exhausted(rank) else expected_undetected(heights, fits.noise.clear)
-    split, resolution = fits.problem.test_pairs(found, deviation)
-    split = 1.0 if fits.exhausted(rank) else split
-    confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
-    confidence = 0.0 if fits.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
-    candidates = [rank]
-    if confidence < SURE:
-        candidates += [rank + 1] if rank < fits.max_rank else []
-        candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
-        candidates += [fits.spectrum.n_clear] if fits.spectrum.n_clear > rank + 1 else []
-    level = fits.noise.typical * fits.noise.unit * deviation
+    hidden, split = (0.0, 1.0) if exhausted else (expected_undetected(heights, noise.clear), split)
+    kept = np.array([noise.chance(height) for height in heights])
+    certain = math.exp(-hidden) * (1 - float(np.max(kept, initial=0.0)))
+    confidence = certain * min(1.0, chance / USUAL_CHANCE, split / USUAL_SPLIT)
+    testable = rank * noise.freedom < noise.n_entries  # as many unknowns as entries fit any tensor
+    confidence = confidence if supported and testable and chance > SIGNIFICANCE else 0.0
     weights = np.concatenate([found.weights, one.weights])
+    levels = np.full(weights.size, noise.typical * noise.unit * deviation)
     chances = np.concatenate([kept, [chance][: one.n_components]])
-    levels = np.full(weights.size, level)
-    return RankEvidence(rank, weights, levels, chances, confidence, tuple(candidates), resolution)
+    candidates = (rank,) if confidence >= SURE else (rank, rank - 1, rank + 1)
+    return RankEvidence(rank, weights, levels, chances, confidence, candidates, resolution)
 
 
 def expected_undetected(heights: FloatArray, threshold: float) -> float:

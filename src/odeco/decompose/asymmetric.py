@@ -136,8 +136,8 @@ def decompose_asymmetric(
             'Got method="power", n_restarts, n_iterations or tol=0. Leave them out, or pass n_components as an int.'
         )
     most = min(oracle.parts)
-    if chosen == "cp" and not shared:
-        most = max(most, n_identifiable_terms(oracle.parts))
+    if chosen == "cp":
+        most = max(most, n_identifiable_terms(oracle.parts, shared))
     if automatic:  # the rank must show in two unfoldings, which also makes the terms unique
         most = min(most, sorted(oracle.parts)[-2], MAX_AUTOMATIC)
     k = most

@@ -169,7 +169,7 @@ def _fit(
 ) -> Decomposition:
     """Fit all components together, with their errors and their structure."""
     given.take_out_norm(generator)
-    oracle = in_packed_coordinates(given)
+    oracle = in_packed_coordinates(given) if given.order > 3 else given
     if isinstance(oracle, FlattenedTensor):
         problem: SymmetricProblem = FlattenedProblem(oracle)
     else:

@@ -94,8 +94,16 @@ class Components(State, Oracle):
 
     def sorted_by_weight(self) -> Components:
         """Return the same components in the order of `largest_first`."""
-        first = self.largest_first()
-        return Components(self.weights[first], self.vectors[:, first], self.order)
+        return self.take(self.largest_first())
+
+    def take(self, indices: Any) -> Components:
+        """Return some of the components, in the order of the indices."""
+        return Components(self.weights[indices], self.vectors[:, indices], self.order)
+
+    def joined(self, others: Components) -> Components:
+        """Return these components and others."""
+        weights, vectors = np.concatenate([self.weights, others.weights]), np.hstack([self.vectors, others.vectors])
+        return Components(weights, vectors, self.order)
 
     def to_dense(self) -> FloatArray:
         """Return all dᵖ entries as an array, which is possible for small tensors only."""

@@ -89,10 +89,9 @@ class PackedCoordinates:
 
     def gram_of_unfolding(self, packed: FloatArray) -> FloatArray:
         """Return the d x d matrix of Σ ⟨S[a], S[b]⟩ over the tensors S in all columns."""
-        total = np.zeros((self.dimension, self.dimension))
-        for row, count in zip(self._entries(packed), self.lower.scales**2, strict=True):
-            total += count * (row @ row.T)
-        return total
+        unfolding = self.unfolding(packed)
+        gram: FloatArray = unfolding @ unfolding.T
+        return gram
 
     @cached_property
     def lower(self) -> PackedCoordinates:

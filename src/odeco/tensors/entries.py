@@ -7,13 +7,14 @@ by a power of two changes no digit.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import numbers
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 
@@ -45,6 +46,13 @@ class EntryTensor(Oracle):
         self.exponent = unit_exponent(size, 2, entries.dtype)
         scaled: DataArray = times_power_of_two(entries, -self.exponent)
         return scaled
+
+    @final
+    def in_unit(self) -> Self:
+        """Return the tensor over the power of two, which shares the entries."""
+        tensor = copy.copy(self)
+        tensor.exponent = 0
+        return tensor
 
     @final
     def squared_norm(self) -> float:
@@ -114,13 +122,15 @@ class InUnit(Oracle):
     """
 
     def __init__(self, oracle: Oracle) -> None:
-        self._exponent: int | None = oracle.exponent if isinstance(oracle, EntryTensor) else None
-        if isinstance(oracle, Components):
+        self._exponent: int | None = None
+        if isinstance(oracle, EntryTensor):
+            self._exponent, oracle = oracle.exponent, oracle.in_unit()
+        elif isinstance(oracle, Components):
             self._exponent = unit_exponent(largest(oracle.weights), 2, oracle.weights.dtype)
             if self._exponent:
                 weights = times_power_of_two(oracle.weights, -self._exponent)
                 oracle = Components(weights, oracle.vectors, oracle.order)
-        self.oracle = oracle
+        self.oracle, self._in_unit = oracle, self._exponent is not None
         self._shift, self._factor = 0, 1.0
         self._squared: float | None = None
         self.dimension, self.order = oracle.dimension, oracle.order
@@ -159,53 +169,38 @@ class InUnit(Oracle):
 
     def squared_norm(self) -> float | None:
         """Return the squared norm in the unit, or None if that is not known."""
-        if isinstance(self.oracle, EntryTensor):
-            if self._squared is None:  # read all entries once
-                self._squared = self.oracle._unit_squared_norm()
-            return self._factor**2 * self._squared
-        known = self.oracle.squared_norm()
-        if known is not None and not isinstance(self.oracle, Components) and self._exponent:
+        if self._squared is None:  # all entries are read once
+            self._squared = self.oracle.squared_norm()
+        known = self._squared
+        if known is not None and not self._in_unit and self._exponent:
             # Squares of very small or very large numbers are not known: they are 0 or infinite.
             known = float(times_power_of_two(known, -2 * self._exponent)) if 0 < known < np.inf else None
         return None if known is None else self._factor**2 * known
 
     def unfolding_gram(self) -> FloatArray | None:
         """Return the Gram matrix of the unfolding in the unit, or None if that is not known."""
-        if isinstance(self.oracle, EntryTensor):
-            known = self.oracle._unit_unfolding_gram()
-        else:
-            known = self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
+        known = self.oracle.unfolding_gram() if self._in_unit else None
         return None if known is None else self._factor**2 * known
 
     def flattening(self) -> FloatArray | None:
         """Return the flattening in the unit, or None if that is not known."""
-        if isinstance(self.oracle, EntryTensor):
-            return self._factor * self.oracle._unit_flattening()
         known = self.oracle.flattening()
         return None if known is None else self._scaled(known)
 
     def _inside(self, basis: FloatArray) -> FloatArray:
-        if isinstance(self.oracle, EntryTensor):
-            return self._factor * self.oracle._unit_inside(basis)
         return self._scaled(self.oracle._inside(basis))
 
     def _image(self, block: FloatArray) -> FloatArray:
-        if isinstance(self.oracle, EntryTensor):
-            return self._factor * self.oracle._unit_image(block)
         return self._scaled(self.oracle._image(block))
 
     def _value(self, block: FloatArray) -> FloatArray:
-        if isinstance(self.oracle, EntryTensor):
-            return super()._value(block)
         return self._scaled(self.oracle._value(block))
 
     def _slice(self, direction: FloatArray) -> FloatArray:
-        if isinstance(self.oracle, EntryTensor):
-            return self._factor * self.oracle._unit_slice(direction)
         return self._scaled(self.oracle._slice(direction))
 
     def _scaled(self, reply: FloatArray) -> FloatArray:
-        if not isinstance(self.oracle, Components):
+        if not self._in_unit:
             if self._exponent is None:
                 size = largest(reply)
                 self._exponent = unit_exponent(size, 2, reply.dtype) if size else None
