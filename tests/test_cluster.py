@@ -268,7 +268,7 @@ def test_a_private_run_releases_on_a_cluster_what_it_releases_here(client, folde
 
 def test_a_private_run_takes_no_files_whose_errors_name_rows(client, folder):
     rows = odeco.online.dask.as_cluster_rows(str(folder / "part-*.npy"), client)
-    with pytest.raises(ValueError, match="must be opened by odeco.privacy.open_private"):
+    with pytest.raises(ValueError, match=r"must be opened by odeco\.privacy\.open_private"):
         private().partial_fit(rows)
 
 

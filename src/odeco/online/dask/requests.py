@@ -74,7 +74,7 @@ def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]
         total, checksum = RowSum(task.kind, block, task.order), 0
         for rows in read(pieces, blocks, task.n_features, task.name):
             total.update(rows)
-            checksum += sum_of_bits(rows)
+            checksum += sum_of_bits(rows) if blocks else 0  # a file that changes is noticed by its reader
     check_count_of(pieces, total.n_rows, task.name)
     return total.part(task.unit)._replace(checksum=checksum % 2**64)
 
@@ -97,7 +97,7 @@ def _pick_rows(task: Task, pieces: list[Piece], blocks: list[Any]) -> Part:
             threshold = first_threshold(task.n_rows, limit.most(sparse=is_sparse(rows)))
         picked = rows[selected(first, first + int(rows.shape[0]), threshold) - first]
         kept.append(QuantizedRows.of(picked) if limit and limit.quantizes(task.n_rows, picked) else picked)
-        checksum, n_rows = checksum + sum_of_bits(rows), n_rows + int(rows.shape[0])
+        checksum, n_rows = checksum + (sum_of_bits(rows) if blocks else 0), n_rows + int(rows.shape[0])
     check_count_of(pieces, n_rows, task.name)
     return Part(n_rows, task.unit, (), checksum % 2**64, join_kept(kept), threshold)
 
