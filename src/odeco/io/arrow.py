@@ -52,14 +52,14 @@ class ArrowFile(FileSource):
         with self._opening(), ExitStack() as opened:
             schema, self.n_rows = self._look(opened)
             names = tuple(schema.names)
-        places, fields = selection.places(names, path.name, path), list(schema)
+        places, fields = selection.places(names, self.name, path), list(schema)
         if places is not None:
             fields = [fields[place] for place in places]
             self._chosen = [field.name for field in fields]
-        self._layout = Layout.of(fields, path.name, path)
+        self._layout = Layout.of(fields, self.name, path)
         if self._layout.is_open:
             self._layout = self._find_lengths(self._layout)
-        self.columns, self.n_features = self._layout.names, len(self._layout.names)
+        self.columns, self.n_features, self.dtype = self._layout.names, len(self._layout.names), self._layout.dtype
         self._check_not_empty()
         self._rows = rows_per_block(self.n_features, self._layout.dtype.itemsize, batch_rows)
         self._facts = ("arrow", self._layout.dtype, *(self._chosen or []))
