@@ -119,7 +119,7 @@ def test_every_query_of_rows_is_answered_as_on_one_machine_to_the_bit(kind, shor
     if kind == "svmlight":
         rows = sparse.csr_array(rows)
     there = in_blocks(rows) if kind == "blocks" else in_files(many(kind), tmp_path, kind)
-    settings = {"norm_bound": 2.0, "groups": np.arange(BIG) // 3 if kind == "users" else None}
+    settings = {"norm_bound": 2.0, "groups": np.sqrt(np.arange(BIG)).astype(int) if kind == "users" else None}
     held, away = RecordLevel(rows, **settings), RecordLevel(there, **settings)
     basis = np.linalg.qr(np.random.default_rng(2).standard_normal((D, 3)))[0]
     for question in ("image", "value", "core", "slab"):
