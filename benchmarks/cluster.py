@@ -1,6 +1,8 @@
 """A cluster on this machine against one process: time, overhead, bytes through the client, memory, kills.
 
     python benchmarks/cluster.py                  # workers 1, 2 and 4; files of 1 GB in all, in a temporary folder
+    python benchmarks/cluster.py --private        # private runs and topics, and the choice of their number
+    python benchmarks/cluster.py --ceiling        # the same sums in two processes that share nothing, without Dask
     python benchmarks/cluster.py --wide           # one leaf of rows of a million columns
     python benchmarks/cluster.py --kills 20       # random workers are killed during one run: the bits must be the same
 
@@ -11,11 +13,13 @@ run reads the same files in this process, with as many threads as there are work
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -31,11 +35,14 @@ from threadpoolctl import threadpool_limits
 import odeco
 from odeco._util.threads import one_thread
 from odeco.io import as_source
+from odeco.models import TensorLDA
 from odeco.online import RowSum
 from odeco.online.dask import as_cluster_rows
 from odeco.online.dask.requests import sum_over_rows
 from odeco.online.dask.tasks import ask
 from odeco.online.tree import rows_per_chunk
+from odeco.privacy import open_private
+from odeco.privacy.noise import SeededNoiseForTests
 
 N_CANDIDATES, N_FILES, REPEATS = 20, 4, 3
 #: Dask's nanny makes glibc give memory back at once, and so map every temporary array anew: these take that back.
@@ -158,6 +165,116 @@ def compare(patterns: dict[str, str], numbers: list[int], *, allocator: bool) ->
     print(f"memory of the client: {me.memory_info().rss / 2**20:.0f} MB")
 
 
+# ---- what two processes can gain on this machine -------------------------------------------------------------------
+
+
+def _multiply() -> None:
+    """Work in registers and the first cache only: no memory, no lock of the interpreter for most of the time."""
+    small = np.ones((96, 96))
+    for _ in range(6_000):
+        small @ small
+
+
+def _read_memory(numbers: Any) -> None:
+    """Work of the memory bus only: a sum over 400 MB."""
+    for _ in range(4):
+        np.add.reduce(numbers)
+
+
+def _work_alone(kind: str, pattern: str, barrier: Any, times: Any) -> None:
+    """Time a piece of work in a process with one thread, which begins when all others are ready."""
+    numbers = np.ones(50_000_000) if kind == "memory" else None
+    with one_thread():
+        if kind == "files":
+            d = as_source(pattern).n_features
+            block = np.linalg.qr(np.random.default_rng(1).standard_normal((d, N_CANDIDATES)))[0]
+            work: Callable[[], object] = partial(plain_question, pattern, block)
+        else:
+            work = _multiply if kind == "registers" else partial(_read_memory, numbers)
+        work()
+        taken = []
+        for _ in range(REPEATS):
+            barrier.wait()
+            cpu, wall = time.process_time(), time.perf_counter()
+            work()
+            taken.append((time.perf_counter() - wall, time.process_time() - cpu))
+    times.put(np.min(taken, axis=0))
+
+
+def ceiling(patterns: dict[str, str]) -> None:
+    """Print what a second process costs the first: the efficiency that no cluster on this machine can exceed.
+
+    Processor time grows while a core waits for memory that another core is reading, and not while a process waits for
+    a core. So it shows what the two share besides the cores, also on a machine that is busy with other things.
+    """
+    context = multiprocessing.get_context("spawn")
+    print("| work of each process | one, s | two, s | efficiency | one, processor s | two, processor s | efficiency |")
+    print("|---|---|---|---|---|---|---|")
+    kinds = {"products of 96 x 96 matrices, in the cache": ("registers", ""), "sums over 400 MB": ("memory", "")}
+    for name, (kind, pattern) in (kinds | {name: ("files", pattern) for name, pattern in patterns.items()}).items():
+        slowest = []
+        for n_processes in (1, 2):
+            barrier, times = context.Barrier(n_processes), context.Queue()
+            arguments = (kind, pattern, barrier, times)
+            processes = [context.Process(target=_work_alone, args=arguments) for _ in range(n_processes)]
+            for process in processes:
+                process.start()
+            slowest.append(np.max([times.get() for _ in processes], axis=0))
+            for process in processes:
+                process.join()
+        cells = [f"{one:.2f} | {two:.2f} | {one / two:.2f}" for one, two in zip(*slowest, strict=True)]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+# ---- private runs and topics ----------------------------------------------------------------------------------------
+
+
+def compare_private(folder: Path, share: float) -> None:
+    """Print times of private runs and of topics in this process and on two workers; the releases are the same."""
+    me, generator = psutil.Process(), np.random.default_rng(0)
+    budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-9}
+    n_rows, d, n_documents, n_words = int(2_000_000 * share), 60, int(200_000 * share), 2_000
+    np.save(folder / "rows.npy", generator.standard_normal((n_rows, d), dtype=np.float32))
+    topics = generator.dirichlet(np.full(n_words, 0.05), size=10)
+    drawn = [generator.multinomial(n_documents // 10 * 60, topic) for topic in topics]
+    columns = np.concatenate([generator.permutation(np.repeat(np.arange(n_words), each)) for each in drawn])
+    owners = np.repeat(np.arange(n_documents // 10 * 10), 60)
+    counts = sparse.csr_array((np.ones(columns.size), (owners, columns)), shape=(n_documents // 10 * 10, n_words))
+    counts = counts[generator.permutation(counts.shape[0])]
+    counts.sum_duplicates()
+    sparse.save_npz(folder / "counts.npz", counts, compressed=False)
+    rows, documents = [folder / "rows.npy"], [folder / "counts.npz"]
+
+    def entries(client: Any = None) -> Any:
+        settings: dict[str, Any] = {"unit": "record", "norm_bound": 8.0, "rng": 0, "noise": SeededNoiseForTests(0)}
+        found = odeco.decompose_privately(open_private(rows), 5, **budget, **settings, client=client)
+        return found.vectors
+
+    def private_topics(client: Any = None) -> Any:
+        model = TensorLDA(10, **budget, random_state=0)
+        given = counts if client is None else open_private(documents)
+        return model.fit(given, client=client).topic_word_.shape  # the noise differs from run to run
+
+    def number(client: Any = None) -> Any:
+        model = TensorLDA("auto", max_iter=0, random_state=0)
+        return model.fit(counts if client is None else str(documents[0]), client=client).topic_word_
+
+    print("| run | plain s | two workers s | ratio | processor time, ratio |")
+    print("|---|---|---|---|---|")
+    runs = {
+        f"private components of {n_rows:,} rows, d = {d}": entries,
+        f"private topics of {counts.shape[0]:,} documents, {n_words:,} words": private_topics,
+        "topics of the same documents, their number selected": number,
+    }
+    with cluster_of(2, allocator=True) as client, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        workers = processes_of(client)
+        for name, run in runs.items():
+            assert np.array_equal(run(), run(client)), "other bits"
+            (plain, plain_cpu), (there, cpu) = best(run, [me]), best(partial(run, client), [me, *workers])
+            print(f"| {name} | {plain:.2f} | {there:.2f} | {there / plain:.2f} | {cpu / plain_cpu:.2f} |", flush=True)
+
+
 def wide(d: int = 1_000_000, n_candidates: int = 64, n_rows: int = 2**15, stored: int = 100) -> None:
     """Print how fast one thread adds up one leaf of very wide CSR rows: what the page *Scale* counts with."""
     generator = np.random.default_rng(0)
@@ -219,6 +336,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--share", type=float, default=1.0, help="of the rows of the full benchmark")
     parser.add_argument("--kills", type=int, default=0, help="kill so many workers instead")
+    parser.add_argument("--private", action="store_true", help="private runs and topics instead")
+    parser.add_argument("--ceiling", action="store_true", help="two processes without Dask instead")
     parser.add_argument("--wide", action="store_true", help="one leaf of CSR rows of a million columns instead")
     parser.add_argument("--plain-allocator", action="store_true", help="leave the workers' memory settings to Dask")
     arguments = parser.parse_args()
@@ -226,8 +345,13 @@ def main() -> None:
         wide()
         return
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.private:
+            compare_private(Path(folder), arguments.share)
+            return
         patterns = write_files(Path(folder), arguments.share)
-        if arguments.kills:
+        if arguments.ceiling:
+            ceiling(patterns)
+        elif arguments.kills:
             soak(patterns["dense, d = 1,000"], arguments.kills)
         else:
             compare(patterns, arguments.workers, allocator=not arguments.plain_allocator)

@@ -31,6 +31,7 @@ distributed = pytest.importorskip("distributed")
 
 import odeco.online.dask  # noqa: E402
 from odeco.models.lda.cluster import count_words_on_cluster  # noqa: E402
+from odeco.online.dask import requests  # noqa: E402
 from odeco.online.dask.client import blas_kernels  # noqa: E402
 from odeco.online.dask.partitions import ChosenRows  # noqa: E402
 from odeco.online.dask.pieces import read  # noqa: E402
@@ -268,7 +269,7 @@ def test_a_private_run_releases_on_a_cluster_what_it_releases_here(client, folde
 
 def test_a_private_run_takes_no_files_whose_errors_name_rows(client, folder):
     rows = odeco.online.dask.as_cluster_rows(str(folder / "part-*.npy"), client)
-    with pytest.raises(ValueError, match="must be opened by odeco.privacy.open_private"):
+    with pytest.raises(ValueError, match=r"must be opened by odeco\.privacy\.open_private"):
         private().partial_fit(rows)
 
 
@@ -482,3 +483,27 @@ class TestRefusals:
         wrong = odeco.online.dask.from_delayed([dask.delayed(np.ones)((5, 2))], n_features=2, n_rows=[6])
         with pytest.raises(odeco.SourceError, match=r"must have 6 rows from row 0 on\. It has 5"):
             odeco.decompose_stream(wrong, 1)
+
+
+def test_a_block_that_is_too_large_for_a_worker_is_cut_into_columns(monkeypatch):
+    rows = sparse.random_array((3000, 200), density=0.05, format="csr", rng=0)
+    monkeypatch.setattr(requests, "_MOST_NUMBERS", 700)  # three columns
+    ask, widths = requests.ask, set()
+
+    def asked(given, order, segments):
+        widths.add((order.task.kind, order.held.shape[1]))
+        return ask(given, order, segments)
+
+    monkeypatch.setattr(requests, "ask", asked)
+    blocks = [dask.delayed(rows[start : start + 1100], pure=False) for start in (0, 1100, 2200)]
+    settings = {"n_workers": 1, "processes": False, "dashboard_address": ":0"}
+    power = {"method": "power", "batch_size": 400, "n_iterations": 2, "n_restarts": 10}
+    with distributed.LocalCluster(**settings) as made, distributed.Client(made):
+        given = odeco.online.dask.from_delayed(blocks)
+        there = odeco.decompose_stream(given, 3, rng=0, **power)
+        found = odeco.decompose_stream(given, 3, rng=0)
+    assert {width for kind, width in widths if kind == "image"} <= {1, 2, 3}
+    assert ("image", 3) in widths  # of ten candidates
+    here = odeco.decompose_stream(rows, 3, rng=0, **power)
+    assert np.array_equal(there.vectors, here.vectors)
+    assert np.array_equal(found.vectors, odeco.decompose_stream(rows, 3, rng=0).vectors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 
@@ -94,3 +95,55 @@ def test_arrow_is_not_imported_for_other_files(tmp_path):
     path = save_npy(tmp_path, dense_rows())
     code = f"import sys, odeco.io as s; list(s.as_source({str(path)!r})); sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_files_of_float32_and_float64_are_read_together_as_float64(tmp_path):
+    rows = dense_rows()
+    np.save(tmp_path / "a.npy", rows[:5].astype(np.float32))
+    np.save(tmp_path / "b.npy", rows[5:])
+    source = as_source([tmp_path / "a.npy", tmp_path / "b.npy"])
+    for blocks in (source, pickle.loads(pickle.dumps(source))):  # as a worker of a cluster gets it
+        assert {block.dtype for block in blocks} == {np.dtype(np.float64)}
+    expected = np.concatenate([rows[:5].astype(np.float32), rows[5:]])
+    np.testing.assert_array_equal(read(source), expected)
+    assert next(iter(as_source(tmp_path / "a.npy"))).dtype == np.float32
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "parquet"])
+def test_a_file_without_rows_may_be_one_of_several(suffix, tmp_path):
+    rows = dense_rows()
+    for number, part in enumerate((rows[:0], rows[:5], rows[5:5], rows[5:])):
+        folder = tmp_path / f"day={number}"
+        folder.mkdir()
+        if suffix == "npz":
+            sp.save_npz(folder / "rows.npz", sp.csr_array(part))
+        else:
+            (save_npy if suffix == "npy" else save_parquet)(folder, part)
+    source = as_source(tmp_path)
+    assert source.n_rows == len(rows)
+    np.testing.assert_array_equal(read(source), rows)
+    np.testing.assert_array_equal(read(skip_rows(source, 5)), rows[5:])
+    with pytest.raises(SourceError, match=r"must hold at least one row and one column\. It holds 0 rows"):
+        as_source(tmp_path / "day=0")
+
+
+def test_errors_name_the_folders_of_hive(tmp_path):
+    for day, part in enumerate((dense_rows(), dense_rows()[:, 1:])):
+        (tmp_path / f"day={day}").mkdir()
+        np.save(tmp_path / f"day={day}" / "rows.npy", part)
+    with pytest.raises(SourceError, match=r"day=0/rows\.npy has \d+ columns, but day=1/rows\.npy has \d+\."):
+        as_source(tmp_path)
+
+
+def test_types_of_pandas_with_a_null_of_their_own_are_numbers():
+    pandas = pytest.importorskip("pandas")
+    table = (
+        pandas.DataFrame(dense_rows()).add_prefix("c").astype("Float64").assign(n=np.arange(N_ROWS)).convert_dtypes()
+    )
+    expected = np.column_stack([dense_rows(), np.arange(N_ROWS)])
+    np.testing.assert_array_equal(read(as_source(table)), expected)
+    table.iloc[7, 1] = pandas.NA
+    with pytest.raises(SourceError, match=r"^Row 7 of the DataFrame holds NaN in column 'c1'\."):
+        read(as_source(table))
+    found = read(as_source(table, nulls_are_nan=True))
+    assert np.argwhere(np.isnan(found)).tolist() == [[7, 1]]

@@ -124,13 +124,21 @@ class SlicedSource(Source):
             for column, dtype in zip(data.columns, data.dtypes, strict=True):
                 if dtype.kind not in "iufb":
                     raise self.fault("column", column=column, what=dtype)
+        dtypes = getattr(data, "dtypes", ()) if hasattr(data, "iloc") else ()
+        self._has_na = any(
+            not isinstance(dtype, np.dtype) for dtype in dtypes
+        )  # types of pandas with a null of their own
         itemsize = getattr(getattr(data, "dtype", None), "itemsize", 8)
         self._rows = rows_per_block(self.n_features, itemsize, batch_rows)
+
+    def _cut(self, start: int, stop: int) -> Any:
+        rows = self._sliced[start:stop]
+        return as_matrix(rows.to_numpy(np.float64, na_value=np.nan) if self._has_na else rows, self.name, start)
 
     def fingerprint(self) -> str:
         """Return kind, shape, number type, and a checksum of a few rows: each may be in a different chunk."""
         rows = _spaced_rows(self.n_rows or 0, 1, most=_MAX_FETCHED_ROWS)
-        parts = [as_matrix(self._sliced[row : row + 1], self.name, row) for row in rows]
+        parts = [self._cut(row, row + 1) for row in rows]
         return self._describe(type(self._data).__name__, getattr(self._data, "dtype", "?"), _checksum(*parts))
 
     def _blocks(self, row: int) -> Iterator[Any]:
@@ -141,7 +149,7 @@ class SlicedSource(Source):
         n_rows = int(self._data.shape[0])
         while row < n_rows:
             stop = min(row + step - row % step, n_rows)
-            yield from split(as_matrix(self._sliced[row:stop], self.name, row), self._rows)
+            yield from split(self._cut(row, stop), self._rows)
             row = stop
 
 

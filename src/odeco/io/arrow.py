@@ -26,6 +26,9 @@ _MAGIC = b"ARROW1"
 #: Bytes that Parquet reads at a time.
 _BUFFER = 1 << 16
 
+#: Readers decode this many blocks at a time: every request of theirs costs time, and a block is a slice of the answer.
+_AT_ONCE = 4
+
 
 class ArrowFile(FileSource):
     """The rows of a Parquet, Arrow or Feather file whose columns are all numbers, or lists of them.
@@ -49,14 +52,14 @@ class ArrowFile(FileSource):
         with self._opening(), ExitStack() as opened:
             schema, self.n_rows = self._look(opened)
             names = tuple(schema.names)
-        places, fields = selection.places(names, path.name, path), list(schema)
+        places, fields = selection.places(names, self.name, path), list(schema)
         if places is not None:
             fields = [fields[place] for place in places]
             self._chosen = [field.name for field in fields]
-        self._layout = Layout.of(fields, path.name, path)
+        self._layout = Layout.of(fields, self.name, path)
         if self._layout.is_open:
             self._layout = self._find_lengths(self._layout)
-        self.columns, self.n_features = self._layout.names, len(self._layout.names)
+        self.columns, self.n_features, self.dtype = self._layout.names, len(self._layout.names), self._layout.dtype
         self._check_not_empty()
         self._rows = rows_per_block(self.n_features, self._layout.dtype.itemsize, batch_rows)
         self._facts = ("arrow", self._layout.dtype, *(self._chosen or []))
@@ -105,7 +108,7 @@ class ArrowFile(FileSource):
     def _row_groups(self, reader: Any, first: int, rows: int) -> Iterator[Any]:
         groups = list(range(first, reader.metadata.num_row_groups))
         if not isinstance(self.path, UrlPath):
-            yield from reader.iter_batches(rows, row_groups=groups, columns=self._chosen)
+            yield from reader.iter_batches(_AT_ONCE * rows, row_groups=groups, columns=self._chosen)
             return
         yield from self._ahead(reader.metadata, groups, rows)
 
@@ -172,7 +175,7 @@ def _open_stream(
         return [names[place] for place in (range(len(names)) if places is None else places)]
 
     def height(n_columns: int) -> int:
-        return rows_per_block(n_columns, 8, batch_rows)
+        return _AT_ONCE * rows_per_block(n_columns, 8, batch_rows)
 
     if hasattr(data, "collect_batches"):  # a LazyFrame of polars
         names = chosen(data.collect_schema().names())
@@ -312,6 +315,9 @@ class Layout:
         """Return a record batch as an array in which nulls are NaN, and the first null of each column that has one."""
         n_rows, nulls, at = batch.num_rows, list[tuple[int, str]](), 0
         widths = [width or 0 for width in self.widths]
+        plain = {str(kind) for kind in batch.schema.types} == {"float" if self.dtype == np.float32 else "double"}
+        if plain and len(widths) > 1 and not any(column.null_count for column in batch.columns):
+            return batch.to_tensor().to_numpy(), nulls  # a third faster than column by column
         rows: NDArray[Any] = np.empty((n_rows, sum(widths)), self.dtype)
         for field, width, column in zip(self.fields, widths, batch.columns, strict=True):
             at += width

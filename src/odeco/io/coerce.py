@@ -260,7 +260,10 @@ def open_files(
         return NpyFile(path, batch_rows) if suffix == ".npy" else NpzFile(path, batch_rows)
 
     files = [open_file(path) for path in paths]
-    return files[0] if len(files) == 1 else FilesSource(files)
+    source = files[0] if len(files) == 1 else FilesSource(files)
+    if source.n_rows == 0:
+        raise source.fault("empty", what=f"0 rows and {source.n_features:,} columns")
+    return source
 
 
 class FilesSource(Source):
@@ -271,6 +274,9 @@ class FilesSource(Source):
             check_alike(files[0], file)
         self.name = f"the {len(files):,} files"
         self.n_features, self.columns, self.sparse = files[0].n_features, files[0].columns, files[0].sparse
+        dtype = np.result_type(*(file.dtype for file in files))
+        for file in files:
+            file.dtype = dtype
         known = [file.n_rows for file in files if file.n_rows is not None]
         self.n_rows = sum(known) if len(known) == len(files) else None
         self._files = files

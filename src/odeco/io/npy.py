@@ -86,7 +86,7 @@ class NpyFile(FileSource):
         shape, self._by_rows, self._type, self._offset = header
         if len(shape) != 2:
             raise self.fault("shape", shape=shape)
-        working_type(self._type, path.name, path)
+        self.dtype = working_type(self._type, path.name, path)
         self.n_rows, self.n_features = shape
         self._check_not_empty()
         self._rows = rows_per_block(self.n_features, self._type.itemsize, batch_rows)
@@ -158,7 +158,7 @@ class NpzFile(FileSource):
             self.n_rows, self.n_features = (int(size) for size in _Part(archive, "shape", opened).read(2))
             data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
         self._batch_rows, self._file_size = batch_rows, path.stat().st_size
-        working_type(data.dtype, path.name, path)
+        self.dtype = working_type(data.dtype, path.name, path)
         self._check_not_empty()
         sizes = (indices.size, indptr.size)
         if sizes != (data.size, self.n_rows + 1) or {indices.dtype.kind, indptr.dtype.kind} - set("iu"):

@@ -197,10 +197,17 @@ class FileSource(Source):
 
     path: Path
     sparse: ClassVar[bool] = False
+    #: The type of the numbers that are read; that of all files, if several are read together.
+    dtype: np.dtype[Any] = np.dtype(np.float64)
 
     def __init__(self, path: Path) -> None:
-        self.name, self.path = path.name, path
+        self.name, self.path = _name_of(path), path
         self.stamp = Stamp.of(path)  # before anything is read, so that a change at any time after that is noticed
+
+    def _check_not_empty(self) -> None:
+        """Raise if there are no columns. A file without rows may be one of several, so `open_files` counts them."""
+        if self.n_features <= 0:
+            super()._check_not_empty()
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -213,6 +220,12 @@ class FileSource(Source):
             raise self.fault("damaged", reason=error) from error
 
 
+def _name_of(path: Path) -> str:
+    """Return the name of a file, with the folders that Hive has named: all files in them may have the same name."""
+    *folders, _ = (f"{path}" if isinstance(path, UrlPath) else path.as_posix()).split("/")
+    return "/".join([*(each for each in folders if "=" in each), path.name])
+
+
 def as_block(block: Any, source: Source, first_row: int) -> Block:
     """Return a block as float32 or float64; raise an error that names the first row that is not valid."""
     if block.ndim != 2:
@@ -220,6 +233,8 @@ def as_block(block: Any, source: Source, first_row: int) -> Block:
     if block.shape[1] != source.n_features:
         raise source.fault("width", first_row, n_features=source.n_features, given=block.shape[1])
     dtype = working_type(block.dtype, source.name, source.path)
+    if isinstance(source, FileSource):
+        dtype = source.dtype
     rows: Any = block
     if is_sparse(block):
         fault = csr_fault(block)

@@ -55,7 +55,7 @@ class CsvFile(FileSource):
             raise self.fault("empty", what="no rows of numbers")
         self.n_features = self._n_cells = len(row)
         self.columns = tuple(names) if self._has_names and len(names) == len(row) else None
-        self._places = selection.places(self.columns, path.name, path)
+        self._places = selection.places(self.columns, self.name, path)
         if self._places is not None and self.columns is not None:
             self.columns = tuple(self.columns[place] for place in self._places)
             self.n_features = len(self.columns)

@@ -132,6 +132,8 @@ class PrivateRows:
         self.sparse: bool = files[0].sparse
         self.name = files[0].name if len(files) == 1 else f"the {len(files):,} files"
         self.n_rows = sum(file.n_rows for file in files)
+        if self.n_rows == 0:
+            raise source_error("empty", self.name, files[0].path, what=f"0 rows and {self.n_features:,} columns")
 
     def chunks(self, height: int) -> Iterator[Block]:
         """Start a fresh pass in chunks of exactly `height` rows; the last may have fewer."""

@@ -9,6 +9,8 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from odeco._util.threads import one_thread
 from odeco._util.types import FloatArray
 from odeco.io.reading import sum_of_bits
@@ -74,7 +76,7 @@ def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]
         total, checksum = RowSum(task.kind, block, task.order), 0
         for rows in read(pieces, blocks, task.n_features, task.name):
             total.update(rows)
-            checksum += sum_of_bits(rows)
+            checksum += sum_of_bits(rows) if blocks else 0  # a file that changes is noticed by its reader
     check_count_of(pieces, total.n_rows, task.name)
     return total.part(task.unit)._replace(checksum=checksum % 2**64)
 
@@ -97,7 +99,7 @@ def _pick_rows(task: Task, pieces: list[Piece], blocks: list[Any]) -> Part:
             threshold = first_threshold(task.n_rows, limit.most(sparse=is_sparse(rows)))
         picked = rows[selected(first, first + int(rows.shape[0]), threshold) - first]
         kept.append(QuantizedRows.of(picked) if limit and limit.quantizes(task.n_rows, picked) else picked)
-        checksum, n_rows = checksum + sum_of_bits(rows), n_rows + int(rows.shape[0])
+        checksum, n_rows = checksum + (sum_of_bits(rows) if blocks else 0), n_rows + int(rows.shape[0])
     check_count_of(pieces, n_rows, task.name)
     return Part(n_rows, task.unit, (), checksum % 2**64, join_kept(kept), threshold)
 
@@ -135,11 +137,48 @@ def cluster_rows(
 
 
 def sum_on_cluster(rows: ClusterRows, run: Run, segments: Sequence[Segment]) -> Generator[Answer, None, None]:
-    """Let workers add up what the question of a run needs, and give the sums to the run; yield what `ask` yields."""
+    """Let workers add up what the question of a run needs, and give the sums to the run; yield what `ask` yields.
+
+    A large block is cut into groups of columns, and the rows are read once for each.
+    """
     total = run.total
     limit = total.limit if isinstance(total, KeptRows) else None
-    order = sum_over_rows(rows, total.question, total.block, total.order, run.mean.norm_bound, limit)
+    first: list[list[Part]] = []  # the parts of each group of columns but the last
+    *groups, last = column_groups(rows, total.question, total.block)
+    for block in groups:
+        order = sum_over_rows(rows, total.question, block, total.order, run.mean.norm_bound)
+        first.append([])
+        for answer in ask(rows, order, segments):
+            first[-1] += [] if answer.part is None else [answer.part]
+            yield Answer(None, 0)
+    order = sum_over_rows(rows, total.question, last, total.order, run.mean.norm_bound, limit)
     for answer in ask(rows, order, segments):
         if answer.part is not None:
-            run.take(answer.part, dense=not rows.sparse)
+            run.take(_side_by_side([*(parts.pop(0) for parts in first), answer.part]), dense=not rows.sparse)
         yield answer
+
+
+#: Numbers in the sum that a task returns, if rows are CSR: half a gigabyte. A task takes about four times that.
+_MOST_NUMBERS = 2**26
+
+
+def column_groups(rows: ClusterRows, question: Question, block: FloatArray) -> list[FloatArray]:
+    """Return a block in groups of columns, so that the images of each are small enough for a worker.
+
+    The image of a column of CSR rows is added up by itself, so that the groups give the bits of the whole block. (All
+    are larger than the block from which on `odeco.online.products` takes two lanes.) For dense rows, products of
+    another width may have other last bits, so their blocks are not cut.
+    """
+    if question != "image" or not rows.sparse or block.size <= _MOST_NUMBERS:
+        return [block]
+    number = -(-block.shape[1] // max(1, _MOST_NUMBERS // block.shape[0]))
+    return [np.ascontiguousarray(group) for group in np.array_split(block, number, axis=1)]
+
+
+def _side_by_side(parts: Sequence[Part]) -> Part:
+    """Return the part of a block from those of its groups of columns."""
+    if len(parts) == 1:
+        return parts[0]
+    each = zip(*(part.levels for part in parts), strict=True)
+    levels = tuple(None if own[0] is None else np.hstack([*map(np.asarray, own)]) for own in each)
+    return parts[0]._replace(levels=levels)
