@@ -271,6 +271,15 @@ class MixtureSpec(EMSpec):
         """Return the number of iterations from every start before the less likely half is dropped."""
         return _FIRST_ITER_OF_FEW if n <= _FEW_ROWS else self.first_iter
 
+    def selection_rows(self, data: Any, rng: np.random.Generator) -> tuple[Any, IndexArray]:
+        """Return the rows by which k is selected, and their places in the folds; equal rows are in one fold.
+
+        Where rows are repeated, a component for each of them would predict the held-out copies.
+        """
+        some, places = super().selection_rows(data, rng)
+        _, first, number = np.unique(split(some)[0], axis=0, return_index=True, return_inverse=True)
+        return some, places[first[number.ravel()]]
+
     def brief(self, n: float) -> Self:
         """Return the specification with fewer starts."""
         settings = super().brief(n).settings
