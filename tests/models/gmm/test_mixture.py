@@ -314,3 +314,11 @@ def test_rows_that_are_repeated_do_not_make_components_of_their_own():
     rows = np.concatenate([rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 6])
     model = TensorMixture("auto", covariance_type="spherical", random_state=0).fit(np.repeat(rows, 10, axis=0))
     assert model.n_components_ == 2
+    assert TensorMixture("auto", random_state=0).fit(np.ones((50, 2))).n_components_ == 1
+
+
+@pytest.mark.parametrize("n_values", [2, 4])
+def test_components_that_are_values_of_a_column_are_named(n_values):
+    rows = np.random.default_rng(0).integers(n_values, size=(400, 3)).astype(float)
+    with pytest.warns(UserWarning, match=f"has {n_values} different values"):
+        TensorMixture("auto", random_state=0).fit(rows)

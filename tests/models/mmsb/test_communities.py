@@ -442,3 +442,9 @@ def test_weights_that_cannot_be_counted_are_refused():
     links = np.full((5, 5), 1e30)
     with pytest.raises(ValueError, match=r"must sum to at most 2\*\*53"):
         Communities(2).fit(links)
+
+
+def test_a_ring_is_refused_in_the_words_of_graphs():
+    ring = np.roll(np.eye(20), 1, axis=0)
+    with pytest.raises(ValueError, match="three links"):
+        Communities("auto").fit(ring + ring.T)
