@@ -306,3 +306,19 @@ def test_em_from_many_starts_at_once_gives_what_it_gives_from_each(kind, weighte
                 np.testing.assert_allclose(getattr(one.params, name), getattr(other.params, name), rtol=1e-9, atol=1e-9)
             ends.add(other.n_iter)
     assert len(ends) > 2  # they converge at different times
+
+
+def test_rows_that_are_repeated_do_not_make_components_of_their_own():
+    """Copies of a row are held out together: 40 different rows of two clusters, ten times each."""
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 6])
+    model = TensorMixture("auto", covariance_type="spherical", random_state=0).fit(np.repeat(rows, 10, axis=0))
+    assert model.n_components_ == 2
+    assert TensorMixture("auto", random_state=0).fit(np.ones((50, 2))).n_components_ == 1
+
+
+@pytest.mark.parametrize("n_values", [2, 4])
+def test_components_that_are_values_of_a_column_are_named(n_values):
+    rows = np.random.default_rng(0).integers(n_values, size=(400, 3)).astype(float)
+    with pytest.warns(UserWarning, match=f"has {n_values} different values"):
+        TensorMixture("auto", random_state=0).fit(rows)

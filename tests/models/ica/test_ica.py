@@ -473,3 +473,9 @@ def test_the_likelihood_is_climbed_to_a_maximum_whatever_the_threads(monkeypatch
     assert max(map(likelihood.value, steps)) < height + 1e-4
     assert likelihood.value(start) < height - 0.1
     assert not maximize_likelihood(likelihood, start, max_iter=3).converged
+
+
+def test_fewer_rows_than_columns_show_no_source():
+    rows = np.random.default_rng(0).laplace(size=(20, 40))
+    for k in ("auto", None):
+        assert "none of which is known to be a source" in TensorICA(k, random_state=0).fit(rows).summary()

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import odeco
 from odeco.models import Communities
 from odeco.models.mmsb.graph import as_adjacency
-from odeco.models.mmsb.partition import refine_partition, rewired
+from odeco.models.mmsb.partition import likeliest_partition, merge_blocks, refine_partition, rewired
 from odeco.models.mmsb.selection import count_communities, split_links
 
 
@@ -161,6 +161,22 @@ def test_moves_of_nodes_find_the_planted_partition():
     wrong = np.where(np.random.default_rng(0).random(260) < 0.4, np.random.default_rng(1).integers(0, 3, 260), group)
     _, labels = refine_partition(as_adjacency(links), wrong, 3, np.random.default_rng(0))
     np.testing.assert_array_equal(labels, group)
+
+
+def test_parts_of_blocks_are_merged_again():
+    links, group = blocks_of_nodes((120, 80, 60), 1)
+    parts = 3 * np.random.default_rng(0).integers(0, 3, 260) + group  # each block is cut into three at random
+    labels = merge_blocks(as_adjacency(links), parts, 3)
+    np.testing.assert_array_equal(labels[:, None] == labels, group[:, None] == group)
+
+
+def test_a_start_with_two_blocks_in_one_and_another_cut_in_two_is_left_behind():
+    links, group = blocks_of_nodes((120, 80, 60), 1)
+    links, wrong = as_adjacency(links), np.where(group == 0, np.arange(260) % 2, 2)
+    alone = refine_partition(links, wrong, 3, np.random.default_rng(0))[0]
+    labels = likeliest_partition(links, np.eye(3)[wrong], np.random.default_rng(0))
+    assert refine_partition(links, labels, 3, np.random.default_rng(0))[0] >= alone
+    np.testing.assert_array_equal(labels[:, None] == labels, group[:, None] == group)
 
 
 @pytest.mark.slow
@@ -444,3 +460,9 @@ def test_weights_that_cannot_be_counted_are_refused():
     links = np.full((5, 5), 1e30)
     with pytest.raises(ValueError, match=r"must sum to at most 2\*\*53"):
         Communities(2).fit(links)
+
+
+def test_a_ring_is_refused_in_the_words_of_graphs():
+    ring = np.roll(np.eye(20), 1, axis=0)
+    with pytest.raises(ValueError, match="three links"):
+        Communities("auto").fit(ring + ring.T)

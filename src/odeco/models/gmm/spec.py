@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType, Gaussians, GaussianStatistics
 from odeco.models.engine.missing import column_moments, column_ranges, filled, has_missing
 from odeco.models.engine.private import Releaser, check_private_units
-from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
+from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, fold_numbers, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, column_scale, fit_in_units, warn_of_dominant_column
 from odeco.models.engine.weights import count_rows, mapped, split, times, with_weights
@@ -61,6 +62,9 @@ _PRIOR_ROWS = 0.1
 
 #: A variance of less than this multiple of its floor is that of no component.
 _FLAT = 10.0
+
+#: A column with at most this many different values is one of categories or ranks.
+_FEW_VALUES = 10
 
 #: For the selection of k, at most this many starts of each kind.
 _BRIEF_STARTS = 3
@@ -174,9 +178,27 @@ class MixtureSpec(EMSpec):
         if k != "auto":
             return found
         some, weights = split(some_rows(data, self.selection_size, np.random.default_rng(seed)))
-        shares, _ = self.posterior(found.params, self.prepare(some, found.context), found.context)
-        overlap, n_groups = groups_of(shares, weights)
+        some = self.prepare(some, found.context)
+        overlap, n_groups = groups_of(self.posterior(found.params, some, found.context)[0], weights)
+        if len(found.params.weights) > 1:
+            self._warn_of_values(some, found)
         return replace(found, info=replace(found.info, overlap=overlap, n_groups=n_groups))
+
+    def _warn_of_values(self, rows: FloatArray, found: Fit) -> None:
+        """Warn if a selected component is one or two values of a column, such as 0 and 1, rather than a cluster."""
+        narrowest = found.params.variances.min(axis=0)
+        for place, column in enumerate(rows.T):
+            values = np.unique(column[~np.isnan(column)])
+            # Two equally frequent values have a variance of a quarter of their squared distance.
+            if 1 < values.size <= _FEW_VALUES and narrowest[place] < 0.3 * np.diff(values).min() ** 2:
+                name = dict(enumerate(self.names)).get(place, f"x{place}")
+                warnings.warn(
+                    f"Column {name} has {values.size} different values, and a component is one or two of them. Such "
+                    "components are found in any column of few values, so their number says nothing about clusters. "
+                    "Leave the column out, or use LatentClasses for categories.",
+                    stacklevel=6,
+                )
+                return
 
     def _with_kind(self, data: Any, base: MixtureContext, seed: int) -> tuple[MixtureSpec, ChosenNumber | None]:
         """Return the specification with the kind of covariances that predicts held-out rows best, and its number.
@@ -270,6 +292,16 @@ class MixtureSpec(EMSpec):
     def first_iterations(self, n: int) -> int:
         """Return the number of iterations from every start before the less likely half is dropped."""
         return _FIRST_ITER_OF_FEW if n <= _FEW_ROWS else self.first_iter
+
+    def selection_rows(self, data: Any, rng: np.random.Generator) -> tuple[Any, IndexArray]:
+        """Return the rows by which k is selected, and their places in the folds; equal rows are in one fold.
+
+        Where rows are repeated, a component for each of them would predict the held-out copies.
+        """
+        some, places = super().selection_rows(data, rng)
+        _, first, number = np.unique(split(some)[0], axis=0, return_index=True, return_inverse=True)
+        together = places[first[number.ravel()]]
+        return some, together if np.unique(fold_numbers(together)).size == N_FOLDS else places
 
     def brief(self, n: float) -> Self:
         """Return the specification with fewer starts."""

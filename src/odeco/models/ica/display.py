@@ -41,6 +41,11 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     if isinstance(params, Mixing):
         clear = int(np.sum(params.angle_errors < _CLEAR_ANGLE))
         verdict = f"{k} sources of {len(names)} columns; the directions of {'all' if clear == k else clear} are clear."
+    elif privacy is None and fit.info.n_samples < 2 * (k + 1):
+        verdict = (
+            f"{k} directions, none of which is known to be a source: in {fit.info.n_samples} rows, directions through "
+            "single rows look like sources."
+        )
     elif n_gaussian > 1:
         why = "look Gaussian" if privacy is None else "do not stand clear of noise"
         verdict = f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} {why}."

@@ -84,12 +84,19 @@ def _spherical_k_means(rows: FloatArray, k: int, seed: int) -> tuple[float, Inde
 def likeliest_partition(links: Any, shares: FloatArray, rng: np.random.Generator) -> IndexArray:
     """Return the likeliest of refined partitions: from the largest shares of nodes (n x k), and spectral clustering.
 
-    Its blocks have the numbers of the communities in which most of their nodes have their shares.
+    Moves of single nodes cannot undo a start in which two blocks are one, and another is cut in two. So spectral
+    clustering into more than k blocks gives starts too: blocks are merged until k are left. Blocks have the numbers of
+    the communities in which most of their nodes have their shares.
     """
-    k = shares.shape[1]
+    n, k = shares.shape
     if k == 1:
-        return np.zeros(len(shares), dtype=np.int64)
-    starts = [np.argmax(shares, axis=1), *spectral_partitions(normalized_spectrum(links, k)[1], k, rng)]
+        return np.zeros(n, dtype=np.int64)
+    vectors = normalized_spectrum(links, min(2 * k, n - 1))[1]
+    starts = [np.argmax(shares, axis=1), *spectral_partitions(vectors, k, rng)]
+    for n_blocks in sorted({min(k + (k + 1) // 2, n - 1), min(2 * k, n - 1)}):
+        if n_blocks > k:
+            _, labels = refine_partition(links, spectral_partitions(vectors, n_blocks, rng)[0], n_blocks, rng)
+            starts.append(merge_blocks(links, labels, k))
     _, labels = max((refine_partition(links, each, k, rng) for each in starts), key=lambda each: each[0])
     communities: IndexArray = linear_sum_assignment(_indicators(labels, k).T @ shares, maximize=True)[1]
     return communities[labels]
@@ -112,6 +119,22 @@ def refine_partition(links: Any, labels: IndexArray, k: int, rng: np.random.Gene
         if np.array_equal(before, labels):
             break
     return best
+
+
+def merge_blocks(links: Any, labels: IndexArray, k: int) -> IndexArray:
+    """Return a partition into at most k blocks: those two are merged whose union is likeliest, until k are left."""
+    degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
+    total = float(degrees.sum())
+    labels = np.unique(labels, return_inverse=True)[1]
+    while (n_blocks := int(labels.max()) + 1) > k:
+        indicators, ends = _indicators(labels, n_blocks), np.bincount(labels, degrees, n_blocks)
+        between = (indicators.T @ links @ indicators).toarray()
+        ones, others = np.triu_indices(n_blocks, 1)
+        expected = (ends @ ends + 2 * ends[ones] * ends[others]) / total
+        best = int(np.argmax(_log_likelihood(np.trace(between) + 2 * between[ones, others], expected, total)[0]))
+        one, other = ones[best], others[best]
+        labels = np.where(labels == other, one, np.where(labels > other, labels - 1, labels))
+    return labels
 
 
 def modularity(links: Any, labels: IndexArray) -> float:
@@ -137,18 +160,23 @@ def _indicators(labels: IndexArray, k: int) -> Any:
 
 
 def _planted_partition(to_blocks: Any, labels: IndexArray, degrees: FloatArray) -> tuple[float, FloatArray]:
-    """Return the log-likelihood of a partition, up to a constant, and that of each node in each block (n x k).
-
-    With m_in links within blocks (counted at both ends, as 2m is), of which the squares of the blocks' degrees let
-    e_in = Σ K_a²/2m expect, the rates are ω_in = m_in/e_in and ω_out = (2m − m_in)/(2m − e_in).
-    """
+    """Return the log-likelihood of a partition, up to a constant, and that of each node in each block (n x k)."""
     ends, total = np.bincount(labels, degrees, to_blocks.shape[1]), float(degrees.sum())
     inside, expected = float(to_blocks[np.arange(len(labels)), labels].sum()), float(ends @ ends) / total
+    likelihood, within, between = _log_likelihood(inside, expected, total)
+    return likelihood, to_blocks * np.log(within / between) - (within - between) / total * np.outer(degrees, ends)
+
+
+def _log_likelihood(inside: Any, expected: Any, total: float) -> tuple[Any, Any, Any]:
+    """Return the log-likelihood of partitions, up to a constant, and the rates ω within and between blocks.
+
+    With m_in = `inside` links within blocks (counted at both ends, as 2m = `total` is), of which the squares of the
+    blocks' degrees let e_in = Σ K_a²/2m expect, the rates are ω_in = m_in/e_in and ω_out = (2m − m_in)/(2m − e_in).
+    """
     outside = total - inside
     within = (inside + _LEAST_LINKED) / (expected + _LEAST_LINKED)
     between = (outside + _LEAST_LINKED) / (total - expected + _LEAST_LINKED)
-    likelihood = inside * np.log(within) + outside * np.log(between)
-    return likelihood, to_blocks * np.log(within / between) - (within - between) / total * np.outer(degrees, ends)
+    return inside * np.log(within) + outside * np.log(between), within, between
 
 
 def rewired(links: Any, labels: IndexArray, rng: np.random.Generator) -> Any:

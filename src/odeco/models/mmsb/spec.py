@@ -23,6 +23,7 @@ from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.spec import Spec
 from odeco.models.lda.corpus import LocalCorpus
+from odeco.models.lda.counts import FEWEST_WORDS
 from odeco.models.lda.fitting import fit_topics
 from odeco.models.lda.inference import document_topics
 from odeco.models.lda.params import LdaSettings
@@ -111,6 +112,11 @@ class CommunitySpec(Spec):
             raise ValueError(
                 f"There must be at least as many nodes as communities. Got {data.shape[0]} nodes and n_components={k}. "
                 "Pass fewer communities."
+            )
+        if float(data.sum(axis=1).max()) < FEWEST_WORDS:
+            raise ValueError(
+                "A node of the graph must have three links: communities are found from triples of neighbours. Got "
+                f"{data.shape[0]} nodes with at most two links each. Pass a graph with more links."
             )
         # There are no more communities than nodes with three links.
         most = LocalCorpus(data, self._as_topics(1, None)).sums().n_supported
