@@ -51,7 +51,7 @@ def bins_of_columns(rows: FloatArray) -> IndexArray:
 
 
 def count_columns(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return how many numbers of each column are in each bin, a d x `N_BINS` array; rows that are not finite nowhere."""
+    """Return how many numbers of each column are in each bin, a d x `N_BINS` array, of rows that are finite."""
     usable = np.isfinite(rows).all(axis=1)
     bins = bins_of_columns(np.where(usable[:, None], rows, 0.0))
     own = np.where(usable, weights, 0.0)
