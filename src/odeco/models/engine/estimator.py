@@ -57,6 +57,7 @@ from odeco.models.engine.weights import count_rows, split, times, warn_of_few_ro
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.reuse import warn_of_reuse
 from odeco.privacy.sums import PrivateSums
 
 _HEADER = record(
@@ -313,6 +314,7 @@ class Estimator(_Fitted):
                 self._learnt = Learnt(spec, seed, fit, None)
             else:
                 check_no_weights(sample_weight, spec.record)
+                warn_of_reuse(X, spec.settings.ledger, stacklevel=4)
                 holder, base = self._hold(X, spec, groups=groups, **side)
                 k, relation = spec.settings.n_components or holder.n_features, spec.settings.neighbour_relation
                 record = (spec.protected or spec.record) if groups is None else "user"
