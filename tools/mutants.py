@@ -448,8 +448,8 @@ MUTANTS = [
     Mutant(
         "communities: noisy pairs are used, and not their bits",
         "models/mmsb/private.py",
-        "((noisy > 0.5) - flipped)",
-        "(noisy - flipped)",
+        "links = _unbiased(noisy > 0.5, flipped, n)",
+        "links = _unbiased(noisy, flipped, n)",
         "test_private_communities.py",
         "kept_of_a_noisy_pair",
     ),
@@ -620,6 +620,22 @@ MUTANTS = [
         "tables = PairTables.of(held.pairs().answer(), deviation, questions, held.n_records)",
         "test_private_classes.py",
         "same_releases",
+    ),
+    Mutant(
+        "latent classes: pairs that are released again are exact",
+        "models/lca/private.py",
+        "+ (1 - shares.pairs) * rest",
+        "+ (1 - shares.pairs) * held.pairs().answer()",
+        "test_private_classes.py",
+        "same_releases",
+    ),
+    Mutant(
+        "latent classes: pairs that are released again cost nothing",
+        "models/lca/private.py",
+        "releaser.release(held.pairs(), share=1 - shares.pairs)",
+        "releaser.release(held.pairs(), share=1e-9)",
+        "test_private_classes.py",
+        "charges_are_the_budget",
     ),
     Mutant(
         "latent classes: a step is fitted without its noise",

@@ -145,5 +145,9 @@ class NotPrivateWarning(UserWarning):
     """The noise of a private run comes from a seeded source, so that its result is not private."""
 
 
+class ReusedRecordsWarning(UserWarning):
+    """The same records were given to several private runs without a common ledger, so that their budgets add up."""
+
+
 class UnreliableTopicsWarning(UserWarning):
     """The documents are too short or too few for this number of topics."""

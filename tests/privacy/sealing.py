@@ -23,6 +23,7 @@ from scipy import sparse
 
 from odeco.privacy import noise as _noise
 from odeco.privacy import release as _release
+from odeco.privacy.reuse import forget_all
 
 
 @contextlib.contextmanager
@@ -63,6 +64,7 @@ def outcome(run: Callable[[], object], folder: Path) -> dict[str, Any]:
 
     That is what it returns or raises, its warnings, what it writes to stdout, stderr and the log, and the files.
     """
+    forget_all()  # objects of earlier runs
     before, said = Path.cwd(), {"stdout": io.StringIO(), "stderr": io.StringIO(), "log": io.StringIO()}
     folder.mkdir()
     handler = logging.StreamHandler(said["log"])

@@ -94,6 +94,7 @@ def test_what_is_charged_for_the_core_covers_the_worst_neighbours(relation, leng
 
     monkeypatch.setattr(_private, "classes_of_views", ask_for_these)
     monkeypatch.setattr(_private, "_WITHOUT_CORE", _private._WITH_CORE)
+    monkeypatch.setattr(_private.PairTables, "n_clear", lambda *_: 1)
     codes = random_codes(np.random.default_rng(2), n_rows)
     report = fitted(codes, neighbour_relation=relation)["privacy_"]
     (charge,) = [each for each in report.charges if "third moment" in each.mechanism]
@@ -123,9 +124,13 @@ def fitted(codes, **settings):
     return {name: getattr(model, name) for name in ("class_weights_", "answer_probabilities_", "privacy_")}
 
 
+#: All respondents of a class answer alike.
+TWO_CLASSES = np.outer(np.arange(200) % 2, [1, 2, 1, 3])
+
+
+@pytest.mark.parametrize("codes", [random_codes(np.random.default_rng(2), 200), TWO_CLASSES], ids=["none", "classes"])
 @pytest.mark.parametrize("other", [np.full((200, 4), -1), np.zeros((200, 4), dtype=int)])
-def test_the_same_releases_give_the_same_model_whatever_the_answers_are(other):
-    codes = random_codes(np.random.default_rng(2), 200)
+def test_the_same_releases_give_the_same_model_whatever_the_answers_are(codes, other):
     model, seen = record(lambda: fitted(codes))
     played, unseen = play_back(lambda: fitted(other), seen.released)
     assert seen.scales == unseen.scales
@@ -133,8 +138,9 @@ def test_the_same_releases_give_the_same_model_whatever_the_answers_are(other):
     assert all(not np.array_equal(a, b) for a, b in zip(seen.exact, unseen.exact, strict=True))
 
 
-def test_every_release_has_the_noise_of_its_charge_and_all_charges_are_the_budget():
-    model, seen = record(lambda: fitted(random_codes(np.random.default_rng(3), 200)))
+@pytest.mark.parametrize("codes", [random_codes(np.random.default_rng(3), 200), TWO_CLASSES], ids=["none", "classes"])
+def test_every_release_has_the_noise_of_its_charge_and_all_charges_are_the_budget(codes):
+    model, seen = record(lambda: fitted(codes))
     report = model["privacy_"]
     assert report.private
     assert report.epsilon_spent == pytest.approx(3.0, rel=1e-6)
@@ -170,7 +176,7 @@ def test_most_of_what_there_is_to_find_is_found():
 @pytest.mark.slow
 def test_the_plan_knows_the_noise_of_a_run_and_when_nothing_can_be_found():
     plan = plan_classes(2, n_respondents=200, categories=[2, 3, 2, 4], epsilon=3.0, delta=1e-6)
-    charges = fitted(random_codes(np.random.default_rng(3), 200))["privacy_"].charges
+    charges = fitted(TWO_CLASSES)["privacy_"].charges
     assert [charge.mechanism for charge in charges] == [each.what for each in plan.releases]
     # The noise of the core depends on what the pairs release; that of the others is known beforehand.
     for number in (0, -2, -1):
@@ -182,6 +188,26 @@ def test_the_plan_knows_the_noise_of_a_run_and_when_nothing_can_be_found():
         plan_classes(2, n_respondents=100, categories=[3], epsilon=1.0, delta=1e-6)
 
 
+@pytest.mark.slow
+def test_answers_without_classes_are_one_class_with_the_whole_budget():
+    """The pairs are released twice, with the noise of one release together, and nothing else is."""
+    for relation in ("replace", "add_remove"):
+        model = fitted(random_codes(np.random.default_rng(3), 4000, 0.0), neighbour_relation=relation)
+        report = model["privacy_"]
+        assert len({charge.mechanism for charge in report.charges}) == 1
+        assert len(report.charges) == 2
+        assert report.epsilon_spent == pytest.approx(report.epsilon, rel=1e-6)
+        assert all(np.ptp(each, axis=0).max() == 0.0 for each in model["answer_probabilities_"])
+    codes = random_codes(np.random.default_rng(5), 4000, 0.0)
+    model = LatentClasses(3, epsilon=1.0, delta=1e-6, random_state=0).fit(codes, categories=QUESTIONS.sizes.tolist())
+    assert not model.converged_
+    assert model.summary().startswith("3 classes that noise hides: all answer as all respondents do.")
+    one = LatentClasses(1, epsilon=1.0, delta=1e-6, random_state=0).fit(codes, categories=QUESTIONS.sizes.tolist())
+    new = random_codes(np.random.default_rng(6), 4000, 0.0)
+    # Frequencies of both err by less than 0.02: each sums three tables of at most 12 cells, with noise of 15 of 4,000.
+    assert model.score_samples(new).mean() > one.score_samples(new).mean() - 0.02
+
+
 def test_a_ledger_pays_for_all_models_together(tmp_path):
     LedgerFile.create(tmp_path / "survey.ledger", epsilon=4.0, delta=1e-6)
     codes = random_codes(np.random.default_rng(3), 200)
@@ -191,7 +217,7 @@ def test_a_ledger_pays_for_all_models_together(tmp_path):
 
 
 def test_a_private_model_says_nothing_exact(tmp_path):
-    codes = random_codes(np.random.default_rng(3), 200)
+    codes = TWO_CLASSES
     model = LatentClasses(2, epsilon=3.0, delta=1e-6, random_state=0).fit(codes, categories=[2, 3, 2, 4])
     for name in ("score", "bic", "aic"):
         with pytest.raises(ValueError, match=f"The {name} of a private model must not choose between models"):

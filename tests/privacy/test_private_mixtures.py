@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 from neighbours import check_blank_rows, largest_move
+from scipy.stats import chi2
 from sealing import plain, play_back, record
 
 from odeco.errors import BudgetExhausted
@@ -184,7 +184,7 @@ def test_a_private_mixture_finds_clear_components():
 
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_private_covariances_are_those_of_the_components(kind):
-    """Three clusters, elongated along different axes. At ε = 8 the noise in a variance is below a tenth of the mean one.
+    """Three clusters, elongated along different axes. At ε = 8 the noise in a variance is below a tenth of the mean.
 
     Its deviation is 4 d √6 k/(n μ √0.3) of the mean variance of rows, for d = k = 3, n = 60,000, μ = 1.6: 0.003, or
     for full ones, with a share of 0.18, 0.004. Rows of 80 around the means have variances up to 0.09 of that.
@@ -235,7 +235,8 @@ def test_centres_and_scales_are_those_of_the_columns():
         assert np.all(spread < 1.5 * np.maximum(deviations, 0.2 * np.abs(centres)))
     assert counts.sum() == 4 * 20_000
     lost = suggested_units(1e6 * rng.standard_normal(counts.shape), 1e6)
-    assert np.isfinite(lost).all() and np.all(lost[1] > 0)
+    assert np.isfinite(lost).all()
+    assert np.all(lost[1] > 0)
 
 
 def test_a_standardised_mixture_is_that_of_columns_in_any_unit():

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 from neighbours import check_blank_rows, largest_move
+from scipy.stats import chi2
 from sealing import plain, play_back, record
 
 from odeco.errors import BudgetExhausted

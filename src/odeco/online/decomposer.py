@@ -28,6 +28,7 @@ from odeco.online.weights import PushedWeights, check_can_be_weighted, times_roo
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
+from odeco.privacy.reuse import warn_of_reuse
 
 
 class OnlineDecomposer:
@@ -178,6 +179,8 @@ class OnlineDecomposer:
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             names = self._checked_names(rows)
+            if self._account is not None:
+                warn_of_reuse(rows)
             snapshot, n_charges = run.snapshot(), self._n_charges
             try:
                 self._run = run

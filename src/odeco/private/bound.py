@@ -16,6 +16,7 @@ from odeco.privacy.ledger_file import LedgerFile, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.reuse import warn_of_reuse
 from odeco.privacy.sensitivity import RecordSensitivities
 
 #: The value of `norm_bound` that has the bound chosen by the run.
@@ -86,6 +87,7 @@ def choose_norm_bound(
     """
     epsilon, delta, order = check_epsilon(epsilon), check_delta(delta), check_count("order", order, 2)
     check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
+    warn_of_reuse(rows, ledger)
     norms = RowNorms(rows, groups)
     unit = "record" if groups is None else "user"
     check_delta_for(delta, norms.n_units, unit)

@@ -42,6 +42,7 @@ from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.plan import MechanismPlan, PrivacyPlan, Prospect
 from odeco.privacy.release import Releaser, Releases
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.reuse import warn_of_reuse
 from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
 from odeco.private.bound import AUTO, is_auto, release_bound
 from odeco.private.mechanisms import MECHANISMS
@@ -194,6 +195,7 @@ def decompose_privately(
         "entry_limit": entry_limit,
         "nonnegative": nonnegative,
     }
+    warn_of_reuse(data, ledger)
     choose_bound = is_auto(norm_bound) and not isinstance(data, EntryLevel | RecordLevel)
     share = 1.0
     own = Ledger(gdp_mu(epsilon, delta), within=None if ledger is None else as_ledger(ledger))

@@ -26,6 +26,7 @@ from odeco.privacy.ledger_file import LedgerFile, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport, in_plain_words
+from odeco.privacy.reuse import warn_of_reuse
 from odeco.privacy.sensitivity import RecordSensitivities
 from odeco.private.bound import is_auto, release_bound
 
@@ -189,6 +190,7 @@ def private_subspace(
     """
     mu = gdp_mu(check_epsilon(epsilon), check_delta(delta))
     check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
+    warn_of_reuse(rows, ledger)
     releaser = Releaser(
         Ledger(mu, within=None if ledger is None else as_ledger(ledger)), SecureNoise() if noise is None else noise
     )

@@ -43,6 +43,7 @@ from odeco.models.engine.stream import BlockStream
 from odeco.models.engine.weights import count_rows, split, times, warn_of_few_rows, with_weights
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.reuse import warn_of_reuse
 
 _HEADER = record(
     {"parameters": plain_settings, "settings": plain_settings, "seed": whole(), "n_features": size("n_features")},
@@ -301,6 +302,7 @@ class Estimator(_Fitted):
                 self._learnt = Learnt(spec, seed, fit, None)
             else:
                 check_no_weights(sample_weight, spec.record)
+                warn_of_reuse(X, spec.settings.ledger, stacklevel=4)
                 self._learnt = self._learn_privately(X, spec, guarantee, seed, groups, side)
         return self
 

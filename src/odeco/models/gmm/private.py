@@ -44,8 +44,8 @@ from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.holders.rows import CONSTANT, BoundedRows, UnboundedRows, unpacked_cube, unpacked_matrix
 from odeco.privacy.ledger_file import Guarantee
 
-#: The shares of μ² of the second moment, the third moment and the EM iteration. Covariance matrices depend on the second
-#: moment more than on the others. One component needs nothing else.
+#: The shares of μ² of the second moment, the third moment and the EM iteration. Covariance matrices depend on the first
+#: more than on the others, and one component needs nothing else.
 _SHARES: dict[CovarianceType, tuple[float, float, float]] = {
     "spherical": (0.35, 0.35, 0.3),
     "diag": (0.35, 0.35, 0.3),
@@ -270,7 +270,7 @@ def shrunk_variances(own: FloatArray, target: FloatArray, noise: float) -> Float
 
 
 def shrunk_covariance(own: FloatArray, target: FloatArray, noise: float) -> FloatArray:
-    """Return a noisy covariance matrix, each entry shrunk towards the target, in coordinates where that is the identity.
+    """Return a noisy covariance matrix whose entries are shrunk, in coordinates in which the target is the identity.
 
     Noise with this deviation in every packed entry is the same in all orthonormal bases, so also in that of the target.
     Off the diagonal it has 1/√2 of the deviation, and its largest eigenvalue is about √(2d) deviations.

@@ -98,6 +98,8 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None, n_parameters: int, posteri
         return f"{k} classes, more than the questions can identify: other classes explain the answers as well."
     if k == 1:
         return "One class: answers to different questions do not depend on each other."
+    if privacy is not None and not fit.info.converged:
+        return f"{k} classes that noise hides: all answer as all respondents do. A larger epsilon would help."
     if privacy is not None:
         return f"{k} classes, learnt with noise that hides each respondent."
     return separation_verdict(posterior, "class", "complete respondent")

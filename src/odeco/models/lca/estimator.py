@@ -100,7 +100,8 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     n_iter_ : int
         Number of EM iterations from the best start; of a stream, number of blocks.
     converged_ : bool
-        Whether the last of them gained less than `tol`.
+        Whether the last of them gained less than `tol`. Of private models: whether noise does not hide the classes. If
+        it does, all of them answer as all respondents do.
     init_ : str
         Which start was the best.
     selection_scores_ : dict of int to float

@@ -16,6 +16,7 @@ frequencies; the means are taken over simulated respondents. All of it is post-p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,9 @@ _LEAST_ANSWERED = 0.01
 
 #: Every class answers, in this share, as all respondents together do.
 _BACKGROUND = 0.02
+
+#: However large the noise, the frequencies of answers are mixed with equal ones in no larger share than this.
+_MOST_BACKGROUND = 0.5
 
 #: Vectors of a view are clipped to this multiple of their root mean square.
 _LENGTHS = 1.25
@@ -83,8 +87,23 @@ class PairTables:
         noise = deviation / n_rows / float(np.mean(answered)) ** 2 * np.sqrt(questions.n_answers) / others
         equal = 1 / questions.sizes[owners]
         raw = shrunk(raw, equal[:, None], noise)
-        frequencies = as_probabilities(raw, questions, equal, background=_LEAST_ANSWERED)[:, 0]
+        # An answer that noise makes rare costs more likelihood than one that is not quite as rare as it should be.
+        background = float(np.clip(2 * noise / np.mean(equal), _LEAST_ANSWERED, _MOST_BACKGROUND))
+        frequencies = as_probabilities(raw, questions, equal, background=background)[:, 0]
         return cls(questions, shares, answered, frequencies, deviation)
+
+    def n_clear(self, n_rows: int) -> int:
+        """Return in how many directions answers to different questions depend on each other, clear of noise.
+
+        Departures from independence are divided by their deviations, of noise and of counting. Of independent answers,
+        this is a symmetric matrix of numbers of variance 1, but for zeros within questions, whose largest eigenvalue is
+        at most about 2 √(number of answers). Classes add positive eigenvalues.
+        """
+        owners, expected = self.questions.owners, np.outer(self.frequencies, self.frequencies)
+        sizes = n_rows * np.outer(self.answered, self.answered)[np.ix_(owners, owners)]
+        scaled = sizes * (self.shares - expected) / np.sqrt(self.deviation**2 + sizes * expected)
+        values = np.linalg.eigvalsh(np.where(owners[:, None] != owners, scaled, 0.0))
+        return int(np.sum(values > 2 * math.sqrt(owners.size)))
 
     def second_moment(self, answers: IndexArray) -> FloatArray:
         """Return the mean of x xᵀ for the indicators of some answers, divided by the shares of those who answered."""

@@ -4,6 +4,9 @@
 2. The third moment of three views, in k directions that the pairs give.
 3. The statistics of EM iterations: how often each answer was given by each class so far.
 
+If the pairs do not show that answers depend on each other (`PairTables.n_clear`), all classes answer as all respondents
+do, and the rest of the budget goes to the pairs again: noise never makes classes that are worse than one.
+
 After each of them, the classes are those under which all that was released so far is likeliest (`Matching`): the budget
 of the start is not lost to the iterations, as it stays part of what is learnt from. `HeldAnswers` bounds what each
 respondent adds; everything between the releases is post-processing. The same program on simulated respondents is the
@@ -86,8 +89,10 @@ def release_shares(questions: Questions, n_components: int, *, n_rows: int, mu: 
 
 def find_private_classes(
     held: HeldAnswers, releaser: Releaser, n_components: int, shares: ReleaseShares, *, seed: int
-) -> tuple[Classes, FloatArray]:
-    """Return k classes, learnt from noisy sums over respondents, and the frequencies of all answers.
+) -> tuple[Classes, FloatArray, int]:
+    """Return k classes, learnt from noisy sums over respondents, the frequencies of all answers, and a number.
+
+    The number is that of different classes: 1 if noise hides whether there are several.
 
     Parameters
     ----------
@@ -106,7 +111,14 @@ def find_private_classes(
     released, deviation = releaser.release(held.pairs(), share=shares.pairs)
     tables = PairTables.of(released, deviation, questions, held.n_records)
     if k == 1:
-        return Classes(np.ones(1), tables.frequencies[:, None]), tables.frequencies
+        return Classes(np.ones(1), tables.frequencies[:, None]), tables.frequencies, 1
+    if not tables.n_clear(held.n_records):
+        rest, own = releaser.release(held.pairs(), share=1 - shares.pairs)
+        # Weighted by their precisions, both have together the noise of one release with the whole budget.
+        both = shares.pairs * released + (1 - shares.pairs) * rest
+        noise = math.hypot(shares.pairs * deviation, (1 - shares.pairs) * own)
+        frequencies = PairTables.of(both, noise, questions, held.n_records).frequencies
+        return Classes(np.full(k, 1 / k), np.tile(frequencies[:, None], k)), frequencies, 1
     matching = Matching(tables, held.n_records, k)
     classes = _start(held, releaser, matching, shares, rng)
     for number, share in enumerate(shares.steps, 1):
@@ -114,7 +126,7 @@ def find_private_classes(
         matching = matching.with_step(ReleasedStep(classes, released, deviation))
         starts = (classes, _maximised(released, deviation, tables, held.n_records))
         classes = matching.best_of(starts, rng)
-    return largest_first(classes), tables.frequencies
+    return largest_first(classes), tables.frequencies, k
 
 
 def _start(
@@ -224,7 +236,6 @@ def plan_classes(
             f"of {k} classes of simulated respondents {int(np.sum(agreements >= _FOUND))} would be clear (mean cosine "
             f"{agreements.mean():.2f})"
         ),
-        average=np.mean,
     )
 
 

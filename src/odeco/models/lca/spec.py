@@ -194,9 +194,11 @@ class ClassSpec(EMSpec):
         """Learn from noisy sums over respondents."""
         k, n, mu = int(self.settings.n_components), holder.n_records, releaser.guarantee.mu
         shares = release_shares(holder.questions, k, n_rows=n, mu=mu)
-        classes, frequencies = find_private_classes(holder, releaser, k, shares, seed=seed)
+        classes, frequencies, n_found = find_private_classes(holder, releaser, k, shares, seed=seed)
         counted = replace(context, counts=frequencies * n)
-        return Fit(classes, counted, Info(n, n_iter=len(shares.steps), init="noisy pairs"))
+        hidden = "" if n_found == k else "; noise hides whether there are several classes"
+        n_iter = len(shares.steps) if n_found > 1 else 0
+        return Fit(classes, counted, Info(n, n_iter=n_iter, converged=n_found == k, init=f"noisy pairs{hidden}"))
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the classes in words and pictures."""

@@ -35,6 +35,7 @@ from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.lanes import RemoteRows
+from odeco.privacy.reuse import warn_of_reuse
 
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8
@@ -445,6 +446,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         NumPy converts a list by its cells, and its error about a cell that is not a number depends on the cell. So only
         arrays of numbers are accepted, and finiteness is not checked here.
         """
+        warn_of_reuse(X, spec.settings.ledger, stacklevel=4)
         check_unmasked(X, "array X")
         types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
         if types is None and not (isinstance(X, np.ndarray) or sparse.issparse(X)):
