@@ -436,6 +436,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         self, X: Any, spec: Any, *, groups: Any = None, words: Any = None, tokenizer: Any = None, reset: bool = True
     ) -> tuple[BoundedCounts, TopicContext]:
         """Return the holder of private word counts, and their context."""
+        warn_of_reuse(X, spec.settings.ledger, stacklevel=4)
         counts = X if isinstance(X, RemoteRows) else self._private_counts(X, reset=reset)
         held = BoundedCounts(counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation)
         return held, TopicContext.of(held.n_words, words, tokenizer, spec.settings.public)
@@ -446,7 +447,6 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         NumPy converts a list by its cells, and its error about a cell that is not a number depends on the cell. So only
         arrays of numbers are accepted, and finiteness is not checked here.
         """
-        warn_of_reuse(X, spec.settings.ledger, stacklevel=4)
         check_unmasked(X, "array X")
         types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
         if types is None and not (isinstance(X, np.ndarray) or sparse.issparse(X)):
