@@ -5,8 +5,8 @@
                                                              also the calibration that fits these tables best
 
 Tables differ in rows (60 to 3,000), columns, numbers of components (1 to 6) and how far these are apart, all drawn from
-the seed. Constants of `odeco.models.engine.selection.Calibration` were fitted to 300 tables from seed 20,000 on, and
-are reported on seeds from 30,000. BIC is computed from the same fits.
+the seed. Constants of `odeco.models.engine.selection.Calibration` were fitted to 300 tables from seed 20,000 on;
+seeds from 30,000 on, the default, are others. BIC is computed from the same fits.
 """
 
 from __future__ import annotations

@@ -42,12 +42,8 @@ _LANES = 8
 #: This many documents, or words, are contracted at a time: the caches hold their coordinates in a basis.
 _BLOCK_HEIGHT = 2**11
 
-#: In many directions, the triples of at most this many documents of a chunk are summed. They determine topics well
-#: enough for Gibbs sweeps to begin with: these end at the same perplexity (`benchmarks/topics.py --starts`).
-_TRIPLE_DOCUMENTS = 2**13
-
-#: Of words that repeat, those with less than this share of the sum are left out there. The error of sampling
-#: documents is thousands of times as large.
+#: Of the parts of words that repeat, those with less than this share of the sum are left out in many directions. The
+#: error of sampling documents is thousands of times as large.
 _NEGLIGIBLE = 1e-6
 
 #: A thread computes the entries [a, b, c] of a third moment for this many b.
@@ -303,50 +299,36 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     """
     m = inside.shape[1]
     dtype: Any = core_dtype(m)
-    chosen, weights = _documents_of_triples(chunk, m)
-    inside = inside[chosen]
-    weighted = weights[chosen, None].astype(inside.dtype) * inside
+    weighted = chunk.triple[:, None].astype(inside.dtype) * inside
     local = basis[chunk.words]
-    columns = chunk.columns if chosen.size == weights.size else chunk.columns[:, chosen]
-    repeated = multiply(columns, weighted, parallel=parallel)
-    repeated -= (2 / 3) * (chunk.columns @ weights)[:, None] * local
+    repeated = multiply(chunk.columns, weighted, parallel=parallel)
+    repeated -= (2 / 3) * (chunk.columns @ chunk.triple)[:, None] * local
     sizes = np.einsum("vm,vm->v", local, local) * np.linalg.norm(repeated, axis=1)
     kept = sizes > (_NEGLIGIBLE * sizes.sum() if dtype is np.float32 else 0.0)
-    weighted, inside, local, repeated = (
-        each.astype(dtype, copy=False) for each in (weighted, inside, local[kept], repeated[kept])
-    )
     total = np.zeros((m, m, m))
+
+    def in_blocks(*arrays: FloatArray) -> list[tuple[FloatArray, ...]]:
+        """Return rows in blocks, each transposed: products of directions are then those of contiguous numbers."""
+        parts = blocks(arrays[0].shape[0])
+        return [tuple(np.ascontiguousarray(each[part].T, dtype=dtype) for each in arrays) for part in parts]
+
+    of_documents, of_words = in_blocks(weighted, inside), in_blocks(local[kept], repeated[kept])
 
     def work(start: int) -> None:
         middles = range(start, min(start + _MIDDLES, m))
-        for part in blocks(inside.shape[0]):
-            left, right = weighted[part], inside[part]
+        for left, right in of_documents:
             for b in middles:
-                total[: b + 1, b, b:] += left[:, : b + 1].T @ (right[:, b:] * right[:, b, None])
-        for part in blocks(local.shape[0]):
-            w, r = local[part], repeated[part]
+                total[: b + 1, b, b:] += left[: b + 1] @ (right[b:] * right[b]).T
+        for w, r in of_words:
             for b in middles:
-                once = w[:, b:] * r[:, b, None] + r[:, b:] * w[:, b, None]
-                total[: b + 1, b, b:] -= w[:, : b + 1].T @ once + r[:, : b + 1].T @ (w[:, b:] * w[:, b, None])
+                once = w[b:] * r[b] + r[b:] * w[b]
+                total[: b + 1, b, b:] -= w[: b + 1] @ once.T + r[: b + 1] @ (w[b:] * w[b]).T
 
     parallel = parallel and (chunk.rows.shape[0] + chunk.words.size) * m**3 >= _PARALLEL_WORK
     for _ in map_blocks(work, range(0, m, _MIDDLES), parallel=parallel):
         pass
     _fill_from_sorted(total)
     return total
-
-
-def _documents_of_triples(chunk: CountChunk, n_directions: int) -> tuple[IndexArray, FloatArray]:
-    """Return the documents whose triples are summed, and the weights of all documents in that sum.
-
-    In many directions these are some of a chunk with many documents, evenly spaced, with the weight of the whole chunk.
-    """
-    n = chunk.lengths.size
-    n_chosen = n if n_directions <= _DOUBLE_DIRECTIONS else min(n, _TRIPLE_DOCUMENTS)
-    chosen = np.arange(n_chosen) * n // max(n_chosen, 1)
-    weights, own = np.zeros(n), chunk.single * chunk.lengths
-    weights[chosen] = chunk.triple[chosen] * (own.sum() / own[chosen].sum() if n_chosen < n else 1.0)
-    return chosen, weights
 
 
 def core_dtype(n_directions: int) -> type[np.float32 | np.float64]:
