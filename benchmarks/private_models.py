@@ -1,6 +1,6 @@
 """Private runs beside what they could at best be, and beside others; every neighbour replaces one row.
 
-    python benchmarks/private_models.py bounds|subspace|models [--quick] [--sizes 50x20000 ...] [--only REGEX]
+    python benchmarks/private_models.py bounds|subspace|models|plans [--quick] [--sizes 50x20000 ...] [--only REGEX]
         [--peer PYTHON]
 
 *bounds*: the utility with ``norm_bound="auto"`` beside that of eight fixed bounds, the quantiles of the norms of the
@@ -15,13 +15,13 @@ and Oh, NeurIPS 2022, arXiv:2205.13709) as in `benchmarks/successors.py`, with s
 no cost and its settings chosen after the fact; and diffprivlib's PCA, if --peer is an interpreter that has it and if it
 takes no more than a minute. Medians of five draws.
 
-*models*: for every case, what is found without privacy, what the trivial answer has, and what is found at ε = 0.5 to 8.
-Medians of five draws, of the data and of the noise. The settings of all models were chosen on other data.
+*models*: for every case of `private_cases.py`, what is found without privacy, and at ε = 0.5 to 8, with the trivial
+private answer of the same ε below it: one component, class or topic; exact principal axes for sources; the most
+frequent state; one community. Medians of five draws, of the data and of the noise. The settings of all models were
+chosen on other data.
 
-- sources: five sources, uniform, Laplace, exponential, two-pointed and Student's t, mixed by a normal matrix; the mean
-  correlation with the true ones. The bound is chosen by the run. Trivial are the exact principal axes.
-- communities: four communities of equal size, links ten times as likely within them, one edge added or removed, δ = 0;
-  the adjusted Rand index. Trivial is one community, with 0.
+*plans*: whether plans come true. For every model and ε, a plan states how many components would be found. It is counted
+in how many of 100 other simulated runs (20 plans of five) at least as many are.
 """
 
 from __future__ import annotations
@@ -31,27 +31,25 @@ import math
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from private_cases import CASES, DELTA, PLANS
 from sklearn import datasets
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
 from successors import PCA_CHOICES, dp_pca
 
 import odeco
 from odeco._util.types import FloatArray
-from odeco.models import Communities, TensorICA, TensorMixture
-from odeco.models.ica.private import matched_correlations
+from odeco.models import TensorMixture
 from odeco.privacy import noise_multiplier
 
-DELTA, N_DRAWS = 1e-6, 5
+N_DRAWS = 5
 
 #: Tables of scikit-learn, and the number of clusters that is looked for in each.
 TABLES = {"iris": 3, "wine": 3, "breast_cancer": 2, "digits": 10, "diabetes": 2}
@@ -199,94 +197,49 @@ def diffprivlib_pca(rows: FloatArray, epsilon: float, seed: int, peer: str | Non
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model with data: `make` takes a seed and returns a function of ε, which may be None for no privacy."""
-
-    make: Callable[[int], Callable[[float | None], float]]
-    trivial: Callable[[int], float]
-
-
-def planted_sources(n_rows: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Return rows of five columns, and the sources that they are mixed from."""
-    rng = np.random.default_rng([seed, n_rows])
-    sources = np.column_stack(
-        [
-            rng.uniform(-1, 1, n_rows),
-            rng.laplace(size=n_rows),
-            rng.exponential(size=n_rows),
-            rng.choice([-1.0, 1.0], n_rows) + 0.3 * rng.standard_normal(n_rows),
-            rng.standard_t(5, n_rows),
-        ]
-    )
-    sources = (sources - sources.mean(axis=0)) / sources.std(axis=0)
-    return sources @ rng.standard_normal((5, 5)), sources
-
-
-def sources_case(n_rows: int) -> Case:
-    """Return the case of independent sources."""
-
-    def make(seed: int) -> Callable[[float | None], float]:
-        rows, sources = planted_sources(n_rows, seed)
-
-        def found(epsilon: float | None) -> float:
-            private = {} if epsilon is None else {"epsilon": epsilon, "delta": DELTA, "norm_bound": "auto"}
-            model = TensorICA(random_state=seed, **private).fit(rows)  # type: ignore[arg-type]
-            return float(matched_correlations(model.transform(rows), sources).mean())
-
-        return found
-
-    def trivial(seed: int) -> float:
-        rows, sources = planted_sources(n_rows, seed)
-        axes = np.linalg.eigh(np.cov(rows.T))[1]
-        return float(matched_correlations(rows @ axes, sources).mean())
-
-    return Case(make, trivial)
-
-
-def communities_case(n_nodes: int, degree: float) -> Case:
-    """Return the case of communities of a graph."""
-
-    def make(seed: int) -> Callable[[float | None], float]:
-        rng, labels = np.random.default_rng([seed, n_nodes]), np.arange(n_nodes) % 4
-        rates = np.where(labels[:, None] == labels, 10.0, 1.0)
-        links = np.triu(rng.random((n_nodes, n_nodes)) < rates * (degree / rates.sum(axis=1).mean()), 1)
-        graph = sparse.csr_array((links + links.T).astype(np.float64))
-
-        def found(epsilon: float | None) -> float:
-            model = Communities(4, epsilon=epsilon, random_state=seed).fit(graph)
-            return float(adjusted_rand_score(labels, model.labels_))
-
-        return found
-
-    return Case(make, lambda _seed: 0.0)
-
-
-CASES: dict[str, Case] = {f"sources, n = {n:,}": sources_case(n) for n in (2_000, 5_000, 20_000, 100_000)} | {
-    f"communities, {n:,} nodes, {degree} links each": communities_case(n, degree)
-    for n, degree in ((300, 40), (300, 80), (1000, 80))
-}
-
-
 def compare_models(*, only: str, **_others: Any) -> None:
-    """Print for each case the open result, the trivial one, and the private ones."""
+    """Print for each case the open result, the private ones, and the trivial ones."""
     print(f"\nδ = {DELTA:g}, or 0 for communities; medians of {N_DRAWS} draws")
-    print("| case | open | trivial | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
+    print("| case | one neighbour | open | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
     print("|---" * (len(EPSILONS) + 3) + "|")
     for name, case in CASES.items():
         if re.search(only, name) is None:
             continue
-        results = []
+        results, trivial = [], []
         for seed in range(N_DRAWS):
-            found = case.make(seed)
-            results.append([found(None), case.trivial(seed), *(found(epsilon) for epsilon in EPSILONS)])
-        print(f"| {name} | " + " | ".join(f"{each:.3f}" for each in np.median(results, axis=0)) + " |", flush=True)
+            found, without = case.make(seed)
+            results.append([found(None), *(found(epsilon) for epsilon in EPSILONS)])
+            trivial.append([without(epsilon) for epsilon in EPSILONS])
+        relation = "added or removed" if case.neighbours == "edge" else "replaced"
+        cells = " | ".join(f"{each:.3f}" for each in np.median(results, axis=0))
+        print(f"| {name} | {case.neighbours} {relation} | {cells} |")
+        print("| the trivial answer | | | " + " | ".join(f"{each:.3f}" for each in np.median(trivial, axis=0)) + " |")
+        sys.stdout.flush()
+
+
+def compare_plans(*, only: str, quick: bool, **_others: Any) -> None:
+    """Print for each model and ε how many components a plan states, and how often they are found."""
+    print("\nComponents that a plan states (of all), and how often at least as many are found in other runs")
+    print("| model | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
+    print("|---" * (len(EPSILONS) + 1) + "|")
+    for name, make in PLANS.items():
+        if re.search(only, name) is None:
+            continue
+        cells = []
+        for epsilon in EPSILONS:
+            plan = make(epsilon, 0)
+            others = [make(epsilon, seed) for seed in range(1, 5 if quick else 21)]
+            runs = [sum(each >= plan.threshold for each in run) for other in others for run in other.simulated]
+            share = np.mean(np.array(runs) >= plan.n_expected)
+            cells.append(f"{plan.n_expected} of {len(plan.agreements)}: {share:.0%} of {len(runs)}")
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 PARTS: dict[str, Callable[..., None]] = {
     "bounds": compare_bounds,
     "subspace": compare_subspaces,
     "models": compare_models,
+    "plans": compare_plans,
 }
 
 
@@ -296,7 +249,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
     parser.add_argument("--sizes", nargs="+", default=[], type=lambda text: tuple(map(int, text.split("x"))))
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
-    parser.add_argument("--only", default="", help="for models: those whose name has a match of this expression")
+    parser.add_argument(
+        "--only", default="", help="for models and plans: those whose name has a match of this expression"
+    )
     arguments = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -39,9 +39,7 @@ def some_rows(seed=0):
     return np.random.default_rng(seed).standard_normal((300, 3))
 
 
-@pytest.mark.parametrize(
-    "second", ["decompose_privately", "private_subspace", "choose_norm_bound", "mixture", "sources"]
-)
+@pytest.mark.parametrize("second", RUNS)
 def test_a_second_private_run_on_the_same_rows_warns(second, tmp_path):
     rows = some_rows()
     assert reused(lambda: RUNS["mixture"](rows)) == 0

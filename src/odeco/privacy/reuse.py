@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 from odeco.errors import ReusedRecordsWarning
@@ -29,13 +30,12 @@ def warn_of_reuse(records: Any, ledger: Any = None, *, stacklevel: int = 3) -> N
     stacklevel : int
         As for `warnings.warn`.
     """
-    name = None if ledger is None else _name_of(ledger)
-    before = _USED.get(id(records))
+    name, key = None if ledger is None else _name_of(ledger), id(records)
+    before = _USED.get(key)
     try:
-        reference = weakref.ref(records, lambda _, key=id(records): _USED.pop(key, None))  # type: ignore[misc]
+        _USED[key] = weakref.ref(records, lambda _: _USED.pop(key, None)), name
     except TypeError:
         return
-    _USED[id(records)] = reference, name
     if before is None or before[0]() is not records or (name is not None and name == before[1]):
         return
     warnings.warn(
@@ -55,4 +55,4 @@ def forget_all() -> None:
 def _name_of(ledger: Any) -> str:
     """Return what tells a ledger from others: the path of a file, or else its identity."""
     path = getattr(ledger, "path", ledger)
-    return os.path.abspath(path) if isinstance(path, str | os.PathLike) else f"ledger {id(ledger)}"
+    return str(Path(path).resolve()) if isinstance(path, str | os.PathLike) else f"ledger {id(ledger)}"

@@ -36,7 +36,7 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         Whether a component has one variance, one for each feature, or a covariance matrix. ``"auto"`` takes the kind
         with the highest likelihood of held-out rows, each with its own number of components if that is ``"auto"``; a
         stream that of its first block. Covariance matrices are tried for at most 100 features. Fewer than ten rows, or
-        than two for each component, get spheres, and so do private rows.
+        than two for each component, get spheres, and so do private rows; these may be given ``"diag"`` or ``"full"``.
     max_iter : int
         The largest number of EM iterations over all rows.
     tol : float
@@ -47,8 +47,9 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     standardize : bool or "auto"
         Whether features are divided by their standard deviations first. Parameters, scores and samples are in the units
         of the rows all the same. ``"auto"`` tries it if the ranges of features differ by more than a factor of 100, and
-        takes the better of both mixtures by the Bayesian information criterion. Private mixtures are never standardised
-        by their rows.
+        takes the better of both mixtures by the Bayesian information criterion; private rows are then taken as they
+        are. With True, a private mixture chooses centres and scales of columns under privacy: it needs
+        ``norm_bound="auto"``.
     n_starts : int
         Number of starts by k-means++ beside those of the third moment; twice this number if rows are few.
     epsilon, delta : float, optional
@@ -121,9 +122,15 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     them: the second moment, the third moment of rows whitened by it, and the statistics of one EM iteration
     (`odeco.privacy.holders.rows` has the bounds of what a row adds, with proofs). Neighbours are two tables of the same
     size that differ in one row: replaced by any other, or with ``neighbour_relation="add_remove"`` blanked. The number
-    of rows is public. A row with a number that is not finite counts as blank, without a message. Components are
-    spheres, all of one variance, and at most d + 1; k must be given, and `partial_fit` is refused. `plan_mixture` says
-    beforehand what can be expected.
+    of rows is public. A row with a number that is not finite counts as blank, without a message. There are at most
+    d + 1 components; k must be given, and `partial_fit` is refused. Spheres are all of one variance. With
+    ``covariance_type="diag"`` or ``"full"``, the EM iteration also releases the squares or products of columns by
+    component. All is shrunk by what the noise leaves of it: means towards that of all rows, covariances towards that
+    within all components, this one towards a sphere. Where public numbers say that noise would hide components, the
+    whole budget goes to one, which all components then are. ``standardize=True`` spends a part of μ², 5 % but for few
+    rows, on noisy counts of numbers by column, in bins a fifth as wide as the number is large: so columns are centred
+    and divided by their deviation, or by a fifth of their mean if that is larger (`odeco.privacy.holders.columns`).
+    `plan_mixture` says beforehand what can be expected.
     The prediction for a row reveals that row: only the model is private.
 
     References

@@ -236,7 +236,6 @@ def plan_classes(
             f"of {k} classes of simulated respondents {int(np.sum(agreements >= _FOUND))} would be clear (mean cosine "
             f"{agreements.mean():.2f})"
         ),
-        average=np.mean,
     )
 
 

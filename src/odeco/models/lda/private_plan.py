@@ -345,6 +345,5 @@ def plan_topics(
         threshold=CLEAR,
         records=f"units of {document_length:,} words, each adds an array of norm 1 to every release",
         verdict=verdict,
-        average=np.min,
         n_simulations=_N_AGAIN,
     )

@@ -47,12 +47,12 @@ def bins_of_columns(rows: FloatArray) -> IndexArray:
     steps = np.floor(_PER_OCTAVE * np.log2(np.where(fractions > 0, 2 * fractions, 1.0))).astype(np.int64)
     octaves = np.where(fractions > 0, exponents.astype(np.int64) - 1 - _LOWEST, -1)
     places = np.clip(_PER_OCTAVE * octaves + np.clip(steps, 0, _PER_OCTAVE - 1), 0, N_BINS // 2 - 1)
-    return np.where(rows < 0, N_BINS // 2 - 1 - places, N_BINS // 2 + places)
+    return np.asarray(np.where(rows < 0, N_BINS // 2 - 1 - places, N_BINS // 2 + places))
 
 
 def count_columns(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """Return how many numbers of each column are in each bin, a d x `N_BINS` array, of rows that are finite."""
-    usable = np.isfinite(rows).all(axis=1)
+    usable: BoolArray = np.asarray(np.isfinite(rows).all(axis=1))
     bins = bins_of_columns(np.where(usable[:, None], rows, 0.0))
     own = np.where(usable, weights, 0.0)
     return np.stack([np.bincount(column, own, minlength=N_BINS) for column in bins.T])

@@ -1,0 +1,244 @@
+"""The cases of ``private_models.py models``, and the settings of ``private_models.py plans``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.metrics import adjusted_rand_score
+
+from odeco._util.types import FloatArray, IndexArray
+from odeco.models import (
+    Communities,
+    LatentClasses,
+    TensorHMM,
+    TensorICA,
+    TensorLDA,
+    TensorMixture,
+    plan_classes,
+    plan_communities,
+    plan_hmm,
+    plan_mixture,
+    plan_sources,
+    plan_topics,
+)
+from odeco.models.engine.private import matched_share
+from odeco.models.ica.private import matched_correlations
+
+DELTA = 1e-6
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with data.
+
+    Attributes
+    ----------
+    make : callable
+        Takes a seed and returns two functions of ε: the result of the model, which takes None for no privacy, and the
+        trivial private answer.
+    neighbours : str
+        What a neighbour replaces.
+    """
+
+    make: Callable[[int], tuple[Callable[[float | None], float], Callable[[float], float]]]
+    neighbours: str
+
+
+def private(epsilon: float | None, **further: Any) -> dict[str, Any]:
+    """Return the settings of a private model, or none."""
+    return {} if epsilon is None else {"epsilon": epsilon, "delta": DELTA, **further}
+
+
+def mixture_case(kind: str, n_rows: int) -> Case:
+    """Return the case of four elongated clusters in six dimensions; mean log-likelihood of 5,000 other rows."""
+
+    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+        rng = np.random.default_rng([seed, n_rows])
+        means, deviations = 4 * rng.standard_normal((4, 6)), np.exp(0.5 * rng.standard_normal((4, 6)))
+        labels = rng.integers(0, 4, n_rows + 5000)
+        rows = means[labels] + deviations[labels] * rng.standard_normal((len(labels), 6))
+
+        def score(k: int, epsilon: float | None) -> float:
+            settings = private(epsilon, norm_bound="auto")
+            model = TensorMixture(k, covariance_type=kind, random_state=seed, **settings)  # type: ignore[arg-type]
+            return float(model.fit(rows[5000:].copy()).score_samples(rows[:5000]).mean())
+
+        return lambda epsilon: score(4, epsilon), lambda epsilon: score(1, epsilon)
+
+    return Case(make, "row")
+
+
+def classes_case(n_respondents: int) -> Case:
+    """Return the case of five classes, 12 questions with three answers; mean log-likelihood of 5,000 others."""
+
+    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+        rng = np.random.default_rng([seed, n_respondents])
+        answers, labels = rng.dirichlet(np.ones(3), (5, 12)), rng.integers(0, 5, n_respondents + 5000)
+        codes = (rng.random((len(labels), 12, 1)) > answers[labels].cumsum(axis=2)).sum(axis=2).clip(max=2)
+
+        def score(k: int, epsilon: float | None) -> float:
+            model = LatentClasses(k, random_state=seed, **private(epsilon))
+            return float(model.fit(codes[5000:].copy(), categories=3).score_samples(codes[:5000]).mean())
+
+        return lambda epsilon: score(5, epsilon), lambda epsilon: score(1, epsilon)
+
+    return Case(make, "respondent")
+
+
+def states_case(n_sequences: int) -> Case:
+    """Return the case of three states and eight symbols, 20 of them in a sequence; share of symbols assigned right."""
+
+    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+        rng = np.random.default_rng([seed, n_sequences])
+        transitions = 0.6 * np.eye(3) + 0.4 * rng.dirichlet(np.ones(3), 3)
+        emissions, states = rng.dirichlet(np.full(8, 0.3), 3), np.empty((n_sequences, 20), np.int64)
+        states[:, 0] = rng.integers(0, 3, n_sequences)
+        for place in range(1, 20):
+            before = transitions[states[:, place - 1]].cumsum(axis=1)
+            states[:, place] = (rng.random((n_sequences, 1)) > before).sum(axis=1).clip(max=2)
+        symbols = (rng.random((n_sequences, 20, 1)) > emissions[states].cumsum(axis=2)).sum(axis=2).clip(max=7)
+        lengths = np.full(n_sequences, 20)
+
+        def share(epsilon: float | None) -> float:
+            model = TensorHMM(3, emissions="categorical", n_symbols=8, random_state=seed, **private(epsilon))
+            found = model.fit(symbols.reshape(-1, 1), lengths=lengths).predict(symbols.reshape(-1, 1), lengths=lengths)
+            return matched_share(states.ravel(), found, 3)
+
+        return share, lambda _: float(np.bincount(states.ravel()).max() / states.size)
+
+    return Case(make, "sequence")
+
+
+def topics_case(n_documents: int) -> Case:
+    """Return the case of five topics and 300 words, 60 in a document; perplexity of 1,000 other documents."""
+
+    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+        rng = np.random.default_rng([seed, n_documents])
+        topics = np.exp(1.5 * rng.standard_normal((5, 300))) / (np.arange(300) + 2.7)
+        topics /= topics.sum(axis=1, keepdims=True)
+        words = rng.dirichlet(np.full(5, 0.2), n_documents + 1000) @ topics
+        counts = rng.multinomial(60, words / words.sum(axis=1, keepdims=True)).astype(np.float64)
+
+        def perplexity(k: int, epsilon: float | None) -> float:
+            model = TensorLDA(k, random_state=seed, **private(epsilon)).fit(counts[1000:].copy())
+            return float(model.perplexity(counts[:1000]))
+
+        return lambda epsilon: perplexity(5, epsilon), lambda epsilon: perplexity(1, epsilon)
+
+    return Case(make, "document")
+
+
+def planted_sources(n_rows: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return rows of five columns, and the sources that they are mixed from."""
+    rng = np.random.default_rng([seed, n_rows])
+    sources = np.column_stack(
+        [
+            rng.uniform(-1, 1, n_rows),
+            rng.laplace(size=n_rows),
+            rng.exponential(size=n_rows),
+            rng.choice([-1.0, 1.0], n_rows) + 0.3 * rng.standard_normal(n_rows),
+            rng.standard_t(5, n_rows),
+        ]
+    )
+    sources = (sources - sources.mean(axis=0)) / sources.std(axis=0)
+    return sources @ rng.standard_normal((5, 5)), sources
+
+
+def sources_case(n_rows: int) -> Case:
+    """Return the case of independent sources; the mean correlation with them. Trivial are the exact principal axes."""
+
+    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+        rows, sources = planted_sources(n_rows, seed)
+
+        def found(epsilon: float | None) -> float:
+            model = TensorICA(random_state=seed, **private(epsilon, norm_bound="auto")).fit(rows)
+            return float(matched_correlations(model.transform(rows), sources).mean())
+
+        axes = np.linalg.eigh(np.cov(rows.T))[1]
+        return found, lambda _: float(matched_correlations(rows @ axes, sources).mean())
+
+    return Case(make, "row")
+
+
+def graph_case(draw: Callable[[int], tuple[Any, IndexArray]], k: int) -> Case:
+    """Return the case of communities of a graph; the adjusted Rand index. Trivial is one community, with 0."""
+
+    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+        graph, labels = draw(seed)
+
+        def found(epsilon: float | None) -> float:
+            return float(
+                adjusted_rand_score(labels, Communities(k, epsilon=epsilon, random_state=seed).fit(graph).labels_)
+            )
+
+        return found, lambda _: 0.0
+
+    return Case(make, "edge")
+
+
+def planted_graph(n_nodes: int, degree: float) -> Callable[[int], tuple[Any, IndexArray]]:
+    """Return a function that draws four communities of equal size, links ten times as likely within them."""
+
+    def draw(seed: int) -> tuple[Any, IndexArray]:
+        rng, labels = np.random.default_rng([seed, n_nodes]), np.arange(n_nodes) % 4
+        rates = np.where(labels[:, None] == labels, 10.0, 1.0)
+        links = np.triu(rng.random((n_nodes, n_nodes)) < rates * (degree / rates.sum(axis=1).mean()), 1)
+        return sparse.csr_array((links + links.T).astype(np.float64)), labels
+
+    return draw
+
+
+def political_blogs(folder: Path) -> Callable[[int], tuple[Any, IndexArray]]:
+    """Return a function that reads the largest component of the political blogs, and their two camps."""
+
+    def draw(_seed: int) -> tuple[Any, IndexArray]:
+        stored = np.load(folder / "polblogs.npz")
+        n, edges = int(stored["n_nodes"]), stored["edges"]
+        arcs = sparse.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n, n)).tocsr()
+        links = ((arcs + arcs.T) > 0).astype(np.float64)
+        parts = sparse.csgraph.connected_components(links)[1]
+        own = np.flatnonzero(parts == np.bincount(parts).argmax())
+        return links[own][:, own], stored["value"][own].astype(np.int64)
+
+    return draw
+
+
+CASES: dict[str, Case] = (
+    {
+        f"mixture, {kind}, n = {n:,} (log-likelihood)": mixture_case(kind, n)
+        for n in (2_000, 20_000)
+        for kind in ("spherical", "diag", "full")
+    }
+    | {f"classes, n = {n:,} (log-likelihood)": classes_case(n) for n in (2_000, 20_000)}
+    | {f"states, n = {n:,} (share of symbols)": states_case(n) for n in (1_000, 10_000)}
+    | {f"topics, n = {n:,} (perplexity)": topics_case(n) for n in (2_000, 10_000)}
+    | {f"sources, n = {n:,} (correlation)": sources_case(n) for n in (2_000, 5_000, 20_000, 100_000)}
+    | {
+        f"communities, {n:,} nodes, {degree} links each (Rand index)": graph_case(planted_graph(n, degree), 4)
+        for n, degree in ((300, 40), (300, 80), (1000, 80))
+    }
+    | {"communities, political blogs (Rand index)": graph_case(political_blogs(Path("../shared/data")), 2)}
+)
+
+#: A plan for each ε and seed.
+PLANS: dict[str, Callable[[float, int], Any]] = {
+    "mixture": lambda epsilon, seed: plan_mixture(
+        4, n_rows=3_000, n_features=6, epsilon=epsilon, delta=DELTA, separation=8.0, seed=seed
+    ),
+    "sources": lambda epsilon, seed: plan_sources(
+        3, n_rows=5_000, n_features=3, epsilon=epsilon, delta=DELTA, seed=seed
+    ),
+    "classes": lambda epsilon, seed: plan_classes(
+        3, n_respondents=3_000, categories=3, n_questions=12, epsilon=epsilon, delta=DELTA, seed=seed
+    ),
+    "states": lambda epsilon, seed: plan_hmm(
+        2, n_sequences=2_000, length=20, n_symbols=6, epsilon=epsilon, delta=DELTA, seed=seed
+    ),
+    "topics": lambda epsilon, seed: plan_topics(5, n_units=3_000, n_words=200, epsilon=epsilon, delta=1e-9, seed=seed),
+    "communities": lambda epsilon, seed: plan_communities(3, n_nodes=200, degree=40.0, epsilon=epsilon, seed=seed),
+}
