@@ -249,9 +249,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
     parser.add_argument("--sizes", nargs="+", default=[], type=lambda text: tuple(map(int, text.split("x"))))
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
-    parser.add_argument(
-        "--only", default="", help="for models and plans: those whose name has a match of this expression"
-    )
+    parser.add_argument("--only", default="", help="for models and plans: an expression that names must match")
     arguments = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

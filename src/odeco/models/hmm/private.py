@@ -146,8 +146,9 @@ def plan_hmm(
 
     Notes
     -----
-    The simulated model stays in its state half of the time, and its states have few likely symbols each (Dirichlet
-    distributions with concentration 0.3). States of real sequences may be harder to find, or easier.
+    The simulated model stays in its state half of the time. Half of the time a state emits one of its own symbols, of
+    which all states have as many, else one of few likely ones (a Dirichlet distribution with concentration 0.3). States
+    of real sequences may be harder to find, or easier.
 
     Examples
     --------
@@ -162,7 +163,8 @@ def plan_hmm(
 
     def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
         transitions = 0.5 * np.eye(k) + 0.5 * rng.dirichlet(np.ones(k), k)
-        emissions = np.maximum(rng.dirichlet(np.full(v, 0.3), k), 1e-9)
+        own = np.arange(v) % k == np.arange(k)[:, None]
+        emissions = own / own.sum(axis=1, keepdims=True) + np.maximum(rng.dirichlet(np.full(v, 0.3), k), 1e-9)
         truth = HMM(np.full(k, 1 / k), transitions, Categorical(emissions / emissions.sum(axis=1, keepdims=True)))
         rows, _ = truth.sample(size * length, rng)  # one long sequence, cut into pieces
         begins = np.arange(rows.size) % length == 0

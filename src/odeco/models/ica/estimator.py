@@ -122,9 +122,10 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateRowsEs
     size that differ in one row: replaced by any other, or with ``neighbour_relation="add_remove"`` blanked. The number
     of rows is public. A row with a number that is not finite counts as blank, without a message. Sources that do not
     stand clear of noise are taken for Gaussian. Every other has a symmetric density with its fourth cumulant: no
-    histogram is released. There are at most 50 sources and no more than columns; `partial_fit` and `score` are refused,
-    and so is ``standardize=True``, because the deviations of columns are private. `plan_sources` says beforehand what
-    can be expected. The sources of a row reveal that row: only the model is private.
+    histogram is released. There are at most 50 sources and no more than columns; `partial_fit` and `score` are refused.
+    ``standardize=True`` needs ``norm_bound="auto"``: centres and scales of columns are then chosen under privacy
+    (`odeco.privacy.holders.columns`), which helps where units differ by much. `plan_sources` says beforehand what can
+    be expected. The sources of a row reveal that row: only the model is private.
 
     References
     ----------
