@@ -157,14 +157,17 @@ def _print_behind(table: dict[Cell, list[Runs]]) -> None:
 
 
 def _print_times(table: dict[Cell, list[Runs]]) -> None:
-    print("\nprocessor seconds with k given over those of the best peer, and of 'auto' over k given, medians of cells")
-    shapes: dict[tuple[int, int, int], list[tuple[float, float]]] = {}
+    print("\nprocessor seconds, medians over tensors: k given over each peer, and 'auto' over k given")
+    shapes: dict[tuple[int, int, int], list[Runs]] = {}
     for cell, runs in table.items():
-        ratios = (time_ratio(runs), seconds(runs, "auto") / seconds(runs, "odeco k"))
-        shapes.setdefault((cell.order, cell.dimension, cell.n_components), []).append(ratios)
-    for (order, dimension, k), pairs in shapes.items():
-        medians = " and ".join(f"{np.median(each):.2f} (up to {max(each):.2f})" for each in zip(*pairs, strict=True))
-        print(f"  order {order}, d = {dimension:3d}, k = {k:3d}: {medians}")
+        shapes.setdefault((cell.order, cell.dimension, cell.n_components), []).extend(runs)
+    for (order, dimension, k), runs in shapes.items():
+        pairs = [(f"k over {name}", "odeco k", name) for name in PEERS if name in runs[0]]
+        ratios = [
+            f"{title} {np.median([run[first].seconds / run[second].seconds for run in runs]):.2f}"
+            for title, first, second in [*pairs, ("auto over k", "auto", "odeco k")]
+        ]
+        print(f"  order {order}, d = {dimension:3d}, k = {k:3d}: {', '.join(ratios)} ({len(runs)} tensors)")
 
 
 def compare_data() -> None:
@@ -250,7 +253,9 @@ def run_all(chosen: Iterable[Cell], n_seeds: int, names: list[str], output: Path
             if output is not None:
                 with output.open("a") as file:
                     for name, outcome in run.items():
-                        file.write(json.dumps({**asdict(cell), "seed": seed, "method": name, **asdict(outcome)}) + "\n")
+                        file.write(
+                            json.dumps({"cell": asdict(cell), "seed": seed, "method": name, **asdict(outcome)}) + "\n"
+                        )
         print(line(cell, table[cell]), flush=True)
     print(f"{time.perf_counter() - start:.0f} s in all")
     return table

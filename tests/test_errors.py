@@ -259,9 +259,9 @@ CONSTRUCTOR_ERRORS = {
         lambda: AsymmetricTensor(np.ones((2, 3))),
         "The tensor must have order 3 or more. Got order 2, shape (2, 3). For a matrix use numpy.linalg.eigh.",
     ),
-    "more terms than the smallest axis": (
-        lambda: odeco.decompose_asymmetric(np.ones((2, 3, 4)), 3),
-        "`n_components` must be an int in [1, 2] for a tensor of shape (2, 3, 4). Got 3.",
+    "more terms than a shape determines": (
+        lambda: odeco.decompose_asymmetric(np.ones((2, 3, 4)), 4),
+        "`n_components` must be an int in [1, 3] for a tensor of shape (2, 3, 4). Got 4.",
     ),
     "a match of different dimensions": (
         lambda: odeco.match(Components([1.0], np.ones((2, 1))), Components([1.0], np.ones((3, 1)))),
