@@ -35,7 +35,6 @@ from threadpoolctl import threadpool_limits
 import odeco
 from odeco._util.threads import one_thread
 from odeco.io import as_source
-from odeco.models import TensorLDA
 from odeco.online import RowSum
 from odeco.online.dask import as_cluster_rows
 from odeco.online.dask.requests import sum_over_rows
@@ -237,6 +236,8 @@ def ceiling(patterns: dict[str, str]) -> None:
 
 def compare_private(folder: Path, share: float) -> None:
     """Print times of private runs and of topics in this process and on two workers; the releases are the same."""
+    from odeco.models import TensorLDA  # not in workers, which import this file and measure their memory
+
     me, generator = psutil.Process(), np.random.default_rng(0)
     budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-9}
     n_rows, d, n_documents, n_words = int(2_000_000 * share), 60, int(200_000 * share), 2_000
