@@ -35,7 +35,6 @@ from threadpoolctl import threadpool_limits
 import odeco
 from odeco._util.threads import one_thread
 from odeco.io import as_source
-from odeco.models import TensorLDA
 from odeco.online import RowSum
 from odeco.online.dask import as_cluster_rows
 from odeco.online.dask.requests import sum_over_rows
@@ -108,11 +107,11 @@ def best(question: Callable[[], object], processes: list[psutil.Process]) -> tup
     return min(times), min(cpus)
 
 
-def plain_question(pattern: str, block: Any) -> Any:
+def plain_question(paths: Any, block: Any) -> Any:
     """Return the sum over the rows of files, added up in this process."""
-    source = as_source(pattern)
+    source = as_source(paths)
     if not getattr(source, "sparse", False):
-        source = as_source(pattern, batch_rows=rows_per_chunk(source.n_features))
+        source = as_source(paths, batch_rows=rows_per_chunk(source.n_features))
     total = RowSum("image", block, 3)
     for rows in source:
         total.update(rows)
@@ -129,28 +128,34 @@ def cluster_question(rows: Any, block: Any) -> tuple[Any, int]:
     return total.total(), n_bytes
 
 
-def compare(patterns: dict[str, str], numbers: list[int], *, allocator: bool) -> None:
-    """Print times of the plain run and of clusters, as a table."""
+def compare(patterns: dict[str, str], numbers: list[int], times: int, *, allocator: bool) -> None:
+    """Print times of the plain run and of clusters, as a table; every file is read several times.
+
+    Efficiency is that of two or more workers, compared with one: by elapsed time, which counts all that is waited for,
+    and by processor time of the client and all workers, which a busy machine does not change.
+    """
     me = psutil.Process()
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; memory of workers given back late: {allocator}")
     print("| rows | workers | plain s | cluster s | ratio | processor time, ratio | bytes through client | worker MB |")
     print("|---|---|---|---|---|---|---|---|")
-    first: dict[str, float] = {}
+    first: dict[str, tuple[float, float]] = {}
     for n_workers in numbers:
         with cluster_of(n_workers, allocator=allocator) as client:
             workers = processes_of(client)
             for name, pattern in patterns.items():
-                rows = as_cluster_rows(pattern, client)
+                paths = sorted(map(str, Path(pattern).parent.glob(Path(pattern).name))) * times
+                rows = as_cluster_rows(paths, client)
                 block = np.linalg.qr(np.random.default_rng(1).standard_normal((rows.n_features, N_CANDIDATES)))[0]
                 with threadpool_limits(n_workers):
-                    expected = plain_question(pattern, block)
-                    plain, plain_cpu = best(partial(plain_question, pattern, block), [me])
+                    expected = plain_question(paths, block)
+                    plain, plain_cpu = best(partial(plain_question, paths, block), [me])
                 found, n_bytes = cluster_question(rows, block)
                 assert np.array_equal(found, expected), "other bits"
                 there, cpu = best(partial(cluster_question, rows, block), [me, *workers])
                 memory = max(worker.memory_info().rss for worker in workers) / 2**20
-                first.setdefault(name, there)
-                gain = f" (efficiency {first[name] / (n_workers * there):.2f})" if n_workers > 1 else ""
+                alone, alone_cpu = first.setdefault(name, (there, cpu))
+                gains = f" (efficiency {alone / (n_workers * there):.2f}, by processor time {alone_cpu / cpu:.2f})"
+                gain = gains if n_workers > 1 else ""
                 print(
                     f"| {name} | {n_workers} | {plain:.2f} | {there:.2f}{gain} | {there / plain:.2f} "
                     f"| {cpu / plain_cpu:.2f} | {n_bytes:,} | {memory:.0f} |",
@@ -231,6 +236,8 @@ def ceiling(patterns: dict[str, str]) -> None:
 
 def compare_private(folder: Path, share: float) -> None:
     """Print times of private runs and of topics in this process and on two workers; the releases are the same."""
+    from odeco.models import TensorLDA  # not in workers, which import this file and measure their memory
+
     me, generator = psutil.Process(), np.random.default_rng(0)
     budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-9}
     n_rows, d, n_documents, n_words = int(2_000_000 * share), 60, int(200_000 * share), 2_000
@@ -335,6 +342,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--share", type=float, default=1.0, help="of the rows of the full benchmark")
+    parser.add_argument("--times", type=int, default=4, help="how often every file is read in one question")
     parser.add_argument("--kills", type=int, default=0, help="kill so many workers instead")
     parser.add_argument("--private", action="store_true", help="private runs and topics instead")
     parser.add_argument("--ceiling", action="store_true", help="two processes without Dask instead")
@@ -354,7 +362,7 @@ def main() -> None:
         elif arguments.kills:
             soak(patterns["dense, d = 1,000"], arguments.kills)
         else:
-            compare(patterns, arguments.workers, allocator=not arguments.plain_allocator)
+            compare(patterns, arguments.workers, arguments.times, allocator=not arguments.plain_allocator)
 
 
 if __name__ == "__main__":

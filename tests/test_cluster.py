@@ -507,3 +507,17 @@ def test_a_block_that_is_too_large_for_a_worker_is_cut_into_columns(monkeypatch)
     here = odeco.decompose_stream(rows, 3, rng=0, **power)
     assert np.array_equal(there.vectors, here.vectors)
     assert np.array_equal(found.vectors, odeco.decompose_stream(rows, 3, rng=0).vectors)
+
+
+def test_the_private_command_works_on_a_cluster(client, folder, tmp_path):
+    guarantee = ("-k", 2, "--epsilon", 1, "--delta", "1e-9", "--unit", "record", "--norm-bound", 1, "--yes")
+    address, out = client.scheduler.address, tmp_path / "found.npz"
+    files = sorted(folder.glob("part-*.npy"))
+    ended = command("private", *files, *guarantee, "--scheduler", address, "--out", out)
+    assert ended.returncode == 0, ended.stderr
+    assert "cluster at" in ended.stderr
+    found = odeco.load_result(out)
+    assert found.privacy.private
+    assert found.privacy.epsilon == 1.0
+    ended = command("private", *guarantee, "--dry-run", "--dimension", D, "--n-units", 100, "--scheduler", address)
+    assert "--scheduler goes with rows in FILEs" in ended.stderr

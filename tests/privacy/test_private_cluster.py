@@ -13,6 +13,7 @@ from sealing import record
 import odeco
 from odeco.models import TensorLDA
 from odeco.privacy import RecordLevel, open_private
+from odeco.privacy.clip import clipped_rows
 from odeco.privacy.holders import lanes
 from odeco.privacy.holders.lanes import ROWS_AT_ONCE
 from odeco.privacy.holders.norms import RowNorms
@@ -130,6 +131,10 @@ def test_every_query_of_rows_is_answered_as_on_one_machine_to_the_bit(kind, shor
     assert held.packed_sensitivity() == away.packed_sensitivity()
     assert np.array_equal(held.second_moment(), away.second_moment())
     assert held.neighbours == away.neighbours
+    if kind == "users":  # computed in another way
+        of_user = np.bincount(settings["groups"])
+        clipped = clipped_rows(rows, 2.0) / np.sqrt(of_user[settings["groups"]])[:, None]
+        np.testing.assert_allclose(away.second_moment(), clipped.T @ clipped / of_user.size, rtol=1e-9, atol=1e-12)
     here, norms = (RowNorms(each, settings["groups"]).query() for each in (rows, there))
     assert np.array_equal(here.answer(), norms.answer())
 

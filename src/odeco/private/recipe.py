@@ -245,7 +245,8 @@ def decompose_privately(
     noise_in_each = (found.weight_errors[first], found.angle_errors[first], found.noise_floors[first])
     bound = holder.norm_bound if isinstance(holder, RecordLevel) else None
     result = PrivateDecomposition(components, *noise_in_each, guarantee, norm_bound=bound)
-    return result.with_names(data.columns if is_elsewhere(data) else None)  # the header of a file is public
+    names = getattr(data, "columns", None) if is_elsewhere(data) else None  # the header of a file is public
+    return result.with_names(names)
 
 
 def plan_privacy(
