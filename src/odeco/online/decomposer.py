@@ -179,8 +179,6 @@ class OnlineDecomposer:
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             names = self._checked_names(rows)
-            if self._account is not None:
-                warn_of_reuse(rows)
             snapshot, n_charges = run.snapshot(), self._n_charges
             try:
                 self._run = run
@@ -403,9 +401,12 @@ class OnlineDecomposer:
 
     def _checked(self, rows: Any, n_features: int | None) -> Any:
         """Return rows as an array that is checked, or as rows of a cluster, whose workers check them."""
+        private = self._account is not None
+        if private:
+            warn_of_reuse(rows, stacklevel=4)
         if is_on_cluster(rows):
-            return cluster_rows(rows, n_features, private=self._account is not None)
-        if self._account is not None:
+            return cluster_rows(rows, n_features, private=private)
+        if private:
             check_private_rows(rows)
         return as_rows(rows, n_features)
 
