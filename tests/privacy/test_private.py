@@ -434,7 +434,7 @@ def test_all_zeros_and_bad_entries_are_answered_without_a_word():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for mechanism in FOR_TENSORS:
-            result = decompose_privately(T, 1, **BUDGET, mechanism=mechanism, rng=0)
+            result = decompose_privately(T.copy(), 1, **BUDGET, mechanism=mechanism, rng=0)
             assert np.isfinite(result.weights).all()
 
 

@@ -172,7 +172,7 @@ def test_a_private_mixture_is_never_standardised_by_its_rows():
     rows = clusters() * FACTORS
     model = TensorMixture(3, random_state=0, covariance_type="spherical", **private).fit(rows)
     assert model.scale_ is None
-    with pytest.raises(ValueError, match="must not be standardised by its rows"):
+    with pytest.raises(ValueError, match="must choose its bound itself"):
         TensorMixture(3, standardize=True, **private).fit(rows)
 
 
