@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco._util.types import as_numpy, is_foreign
+from odeco._util.arguments import as_numpy, is_foreign
 from odeco.datasets import planted_independent
 from odeco.online import SampleMoment
 from odeco.tensors import AsymmetricTensor, DenseTensor, DeviceMoment, DeviceTensor, PackedTensor

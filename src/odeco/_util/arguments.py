@@ -1,4 +1,4 @@
-"""Checks of single arguments: numbers in a range, choices, seeds.
+"""Checks of single arguments: numbers in a range, choices, seeds, arrays of other libraries.
 
 A ``check_`` function returns its argument, as the type that the library works with, or raises: what must hold; what was
 given; what to do. Arrays are checked beside the code that reads them.
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from odeco._util.types import RngLike
 
 
@@ -130,3 +132,25 @@ def check_saved_state(state: Any) -> int | None:
         f"`random_state` must be None or an int for a model to be saved. Got {state!r}. Set it with set_params; the "
         "fitted model does not depend on it."
     )
+
+
+#: Packages whose arrays follow the standard through array-api-compat, if not by themselves.
+_OTHER_LIBRARIES = {"torch", "cupy", "jax", "jaxlib"}
+
+
+def is_foreign(array: Any) -> bool:
+    """Return whether an array belongs to another library than NumPy, without importing that library."""
+    if isinstance(array, np.ndarray | np.generic):
+        return False
+    names = {each.__module__.partition(".")[0] for each in type(array).__mro__}
+    return bool(names & _OTHER_LIBRARIES) or hasattr(type(array), "__array_namespace__")
+
+
+def as_numpy(array: Any) -> NDArray[Any]:
+    """Return anything that NumPy can read as an array; arrays of other libraries are copied from their device."""
+    if is_foreign(array):
+        if hasattr(array, "detach"):  # PyTorch: neither gradients nor the memory of a GPU can be shared
+            array = array.detach().cpu()
+        elif hasattr(array, "get"):  # CuPy copies only if it is asked to
+            array = array.get()
+    return np.asarray(array)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._util.arguments import check_count
-from odeco._util.types import as_numpy
+from odeco._util.arguments import as_numpy, check_count
 from odeco.io.errors import source_error
 from odeco.io.rows import is_sparse, row_slice
 from odeco.io.source import (

@@ -12,8 +12,9 @@ from typing import Any, final
 
 import numpy as np
 
+from odeco._util.arguments import is_foreign
 from odeco._util.threads import map_blocks, one_blas_thread
-from odeco._util.types import DataArray, FloatArray, is_foreign
+from odeco._util.types import DataArray, FloatArray
 from odeco.tensors.coordinates import flattened
 from odeco.tensors.device import DeviceTensor
 from odeco.tensors.entries import EntryTensor, as_entries, check_axes, check_symmetric
