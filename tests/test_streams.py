@@ -121,6 +121,13 @@ def test_the_whole_moment_at_once_is_decomposed_as_a_tensor_of_the_same_entries_
     assert result.n_passes == (2 if source == "array" else 1)  # one pass more that refines
 
 
+def test_symmetric_rows_are_sent_to_the_fourth_moment():
+    rows = np.random.default_rng(3).laplace(size=(3000, 5))
+    with pytest.raises(odeco.RankError, match=r"no odd moments: order=4 with moment='cumulant'"):
+        odeco.decompose_stream(rows, "auto", rng=0)
+    assert len(odeco.decompose_stream(rows, "auto", order=4, moment="cumulant", rng=0).weights) == 5
+
+
 @pytest.mark.parametrize("source", ["array", "stream", "core"])
 def test_noise_is_not_called_clear(source):
     """Rows that did not find a component exceed 3 standard errors with a chance of 1 in 370; none of 18 here."""

@@ -107,13 +107,13 @@ def evidence_from_deflation(weights: FloatArray, remaining: FloatArray, dimensio
     return RankEvidence(rank, weights, levels, chances, confidence, (rank,))
 
 
-def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components) -> RankError:
-    """Say that no component stands clear of the noise."""
+def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components, advice: str = "") -> RankError:
+    """Say that no component stands clear of the noise, with further advice."""
     best = int(np.argmax(np.abs(weights) / noise_levels))
     return RankError(
         "At least one component must stand clear of the noise. "
         f"The clearest has weight {weights[best]:.3g}, where noise alone would show {noise_levels[best]:.3g}. "
-        "Pass n_components as an int to see it anyway.",
+        f"Pass n_components as an int to see it anyway.{advice}",
         found,
     )
 

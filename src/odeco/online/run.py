@@ -158,6 +158,12 @@ def _exponent(unit: Unit | None) -> int:
     return 0 if unit is None else unit.exponent
 
 
+#: What to do where an odd moment shows nothing.
+_SYMMETRIC = (
+    " Rows that are symmetric about zero have no odd moments: order=4 with moment='cumulant' finds their sources."
+)
+
+
 # The run --------------------------------------------------------------------------------------------------------------
 
 
@@ -341,7 +347,8 @@ class Run:
             evidence = self.mean.evidence(state.rank_evidence, self.notes if notes is None else notes)
             weights = self._weight_sum
             evidence = evidence if weights is None else weights.evidence(evidence)
-            raise no_signal_error(evidence.weights, evidence.noise_levels, state.components)
+            advice = "" if self.state.order % 2 == 0 else _SYMMETRIC
+            raise no_signal_error(evidence.weights, evidence.noise_levels, state.components, advice)
 
     def go_on_with(self, state: Solver, **changes: Any) -> None:
         """Continue with another solver and an empty sum for its question; rows in the old sum are dropped."""
