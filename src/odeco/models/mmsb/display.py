@@ -34,11 +34,11 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
     """Return the verdict, and for each community its size and the nodes to which most of its links go."""
     memberships, blocks = params.memberships, params.blocks
     n_nodes, k = memberships.shape
-    counts = np.bincount(params.labels, minlength=k)
+    own, sizes = memberships.argmax(axis=1), memberships.mean(axis=0)
+    counts = np.bincount(own, minlength=k)
     rates = blocks if params.link_rates is None else params.link_rates
     outside = (rates @ counts - np.diagonal(rates) * counts) / np.maximum(n_nodes - counts, 1)
     components = []
-    own, sizes = memberships.argmax(axis=1), memberships.mean(axis=0)
     for community, (profile, share) in enumerate(zip(params.profiles, sizes, strict=True)):
         most_linked = ", ".join(names[node] for node in np.argsort(-profile, kind="stable")[:_MAX_NAMED])
         text = f"{counts[community]:,} nodes, {rates[community, community]:.2g} links between two of them"
@@ -91,7 +91,7 @@ def _verdict(memberships: FloatArray, rates: FloatArray, counts: IndexArray, mix
     k, pairs = len(rates), np.outer(counts, counts) - np.diag(counts)
     if k == 1:
         return "One community: links do not divide the graph."
-    largest = float(np.bincount(memberships.argmax(axis=1)).max()) / len(memberships)
+    largest = float(counts.max()) / len(memberships)
     if max(mixed, largest) > _ALONE:
         return f"{k} communities that these links do not tell apart: hardly any node belongs to one of them alone."
     same = np.eye(k, dtype=np.bool_)

@@ -67,7 +67,8 @@ class CommunityParams(State):
     deviations : float
         How far the weakest community is above chance, in standard deviations of random graphs, if k was selected.
     link_rates : array, k x k, or None
-        Links for each pair of nodes of two blocks of the partition, as they were counted; None for those of `blocks`.
+        Links for each pair of nodes of two communities, each node counted where its share is largest; None for those of
+        `blocks`.
     """
 
     profiles: FloatArray = array_field("k", "n_features", low=0, high=1)
@@ -129,17 +130,16 @@ class CommunitySpec(Spec):
         spectrum = Spectrum.of(data, len(found.alpha))
         limits: Any = {"n_iterations": self.settings.max_inference_iter, "n_jobs": topics.n_jobs}
         profiles, shares = agree(data, spectrum, found.topic_word, found.alpha, **limits)
-        labels = likeliest_partition(data, shares, np.random.default_rng(seed))
         params = CommunityParams(
             profiles=profiles,
             prior=found.alpha,
             memberships=shares,
             blocks=block_matrix(data, spectrum, found.topic_word, shares),
             degrees=np.asarray(data.sum(axis=1), dtype=np.float64),
-            labels=labels,
+            labels=likeliest_partition(data, shares, np.random.default_rng(seed)),
             distinguishable=counted.distinguishable if counted else 0,
             deviations=counted.deviations if counted else 0.0,
-            link_rates=link_rates(data, labels, len(found.alpha)),
+            link_rates=link_rates(data, shares.argmax(axis=1), len(found.alpha)),
         )
         return Fit(params, base, Info(data.nnz))
 
