@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def warn_of_reuse(records: Any, ledger: Any = None, *, stacklevel: int = 3) -> N
     name, key = None if ledger is None else _name_of(ledger), id(records)
     before = _USED.get(key)
     try:
-        _USED[key] = weakref.ref(records, lambda _: _USED.pop(key, None)), name
+        _USED[key] = weakref.ref(records, partial(_USED.pop, key)), name
     except TypeError:
         return
     if before is None or before[0]() is not records or (name is not None and name == before[1]):

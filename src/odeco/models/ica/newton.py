@@ -60,6 +60,10 @@ N_SUMS, N_FUNCTIONS = len(_POWERS) + 4, len(_FUNCTIONS)
 _LIMIT = 4.0
 
 
+#: A function of a source varies at least this much: of sources with two values some do not, and would get coefficients
+#: that overflow.
+_LEAST_VARIANCE = 1e-30
+
 #: Added to the variances of functions scaled to variance 1, so that a source with few distinct values has a score too.
 _RIDGE = 1e-5
 
@@ -126,7 +130,7 @@ def fit_scores(sums: FloatArray) -> FloatArray:
     means = sums / sums[0]
     first = (_MEANS @ means).T
     covariance = np.einsum("pqs,sk->kpq", _PRODUCTS, means) - first[:, :, None] * first[:, None, :]
-    scale = np.sqrt(np.maximum(np.einsum("kpp->kp", covariance), np.finfo(np.float64).tiny))
+    scale = np.sqrt(np.maximum(np.einsum("kpp->kp", covariance), _LEAST_VARIANCE))
     correlation = covariance / (scale[:, :, None] * scale[:, None, :]) + _RIDGE * np.eye(N_FUNCTIONS)
     derivatives = (_DERIVATIVES @ means).T
     return np.asarray(np.linalg.solve(correlation, (derivatives / scale)[:, :, None])[:, :, 0] / scale)
