@@ -486,7 +486,8 @@ class TestRefusals:
 
 
 def test_a_block_that_is_too_large_for_a_worker_is_cut_into_columns(monkeypatch):
-    rows = sparse.random_array((3000, 200), density=0.05, format="csr", rng=0)
+    rng = np.random.default_rng(0)
+    rows = sparse.csr_array(np.where(rng.random((3000, 200)) < 0.05, rng.random((3000, 200)), 0.0))
     monkeypatch.setattr(requests, "_MOST_NUMBERS", 700)  # three columns
     ask, widths = requests.ask, set()
 
