@@ -1,8 +1,8 @@
 """The pictures of pages in the documentation, taken by a real browser: ``make screenshots``.
 
-The page of the demo, the explorer of the topics of Python's documentation strings (light, dark with a word searched
-for, and on a phone), the page of a tensor that was decomposed and of rows that were decomposed in private, and the page
-of every model, light, dark or on a phone. It needs Chromium (``apt-get install chromium``).
+The page of the demo, the explorer of the topics of Python's documentation strings, the page of a tensor that was
+decomposed and of rows that were decomposed in private, and the page of every model: each light, dark and on a phone. It
+needs Chromium (``apt-get install chromium``).
 """
 
 from __future__ import annotations
@@ -42,23 +42,29 @@ class Picture:
     word: str = ""
 
 
-PICTURES = (
-    Picture("demo", "odeco-report.html", height=1900),
-    Picture("topics", "topics.html", height=1240),
-    Picture("topics-dark", "topics.html", "dark", height=880, word="string"),
-    Picture("topics-phone", "topics.html", width=390, height=844),
-    Picture("decomposition", "tensor.html", height=1000),
-    Picture("private", "private.html", height=1000),
-    Picture("mixture", "mixture.html", height=1150),
-    Picture("mixture-dark", "mixture.html", "dark", height=1150),
-    Picture("mixture-phone", "mixture.html", width=390, height=844),
-    Picture("hmm", "hmm.html", height=1150),
-    Picture("hmm-phone", "hmm.html", "dark", width=390, height=844),
-    Picture("classes", "classes.html", height=1000),
-    Picture("sources", "sources.html", height=1150),
-    Picture("communities", "communities.html", height=1150),
-    Picture("communities-dark", "communities.html", "dark", height=1150),
-)
+#: Every kind of page, with the height of its picture.
+PAGES = {
+    "demo": ("odeco-report.html", 1900),
+    "topics": ("topics.html", 1240),
+    "decomposition": ("tensor.html", 1000),
+    "private": ("private.html", 1000),
+    "mixture": ("mixture.html", 1150),
+    "hmm": ("hmm.html", 1150),
+    "classes": ("classes.html", 1000),
+    "sources": ("sources.html", 1150),
+    "communities": ("communities.html", 1150),
+}
+
+#: Each page is shown light, dark and on a phone.
+PICTURES = [
+    picture
+    for name, (page, height) in PAGES.items()
+    for picture in (
+        Picture(name, page, height=height),
+        Picture(f"{name}-dark", page, "dark", height=height, word="string" if name == "topics" else ""),
+        Picture(f"{name}-phone", page, width=390, height=844),
+    )
+]
 
 
 def write_pages() -> None:
