@@ -1,6 +1,6 @@
 """One pass over rows beside the limit that the rows set, Algorithm 2 and stochastic gradient descent.
 
-    python benchmarks/one_pass.py --accuracy [--seeds N] [--only TEXT]
+    python benchmarks/one_pass.py --accuracy [--seeds N] [--only PATTERN] [--results FILE]
     python benchmarks/one_pass.py --throughput
     python benchmarks/one_pass.py --memory
     python benchmarks/one_pass.py --kill [N]
@@ -27,10 +27,13 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import json
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -170,37 +173,63 @@ def descent(rows: Any, k: int, seed: int) -> np.ndarray:
     return found
 
 
-def accuracy(case: Case, seeds: range, *, others: bool) -> None:
-    """Print the row of a case."""
-    ratios: dict[str, list[float]] = {name: [] for name in ("core", "auto", "passes", "Alg. 2", "SGD")}
-    limits, covered, microseconds, n_missed = [], [], [], 0
-    for seed in seeds:
-        rows, truth = case.draw(seed)
-        k = case.n_components
-        bound = worst_angle(limit(rows, truth), truth)
-        limits.append(bound)
-        began = time.process_time()
-        found = pushed(rows, k, "core", seed)
-        microseconds.append((time.process_time() - began) / case.n_rows * 1e6)
-        ratios["core"].append(worst_angle(found.vectors, truth) / bound)
-        if found.angle_errors is not None:
-            matched = odeco.match(found, odeco.Components(np.ones(k), truth))
-            covered += list(matched.angles <= 2 * found.angle_errors[matched.found_index])
-        n_missed += worst_angle(found.vectors, truth) > 1.0
-        in_passes = odeco.decompose_stream(rows, k, method="core", rng=seed)
-        ratios["passes"].append(worst_angle(in_passes.vectors, truth) / bound)
-        if case.dimension <= 100:
-            ratios["auto"].append(worst_angle(pushed(rows, k, "auto", seed).vectors, truth) / bound)
-        if others and seed < seeds.start + 3:
-            ratios["Alg. 2"].append(worst_angle(algorithm_2(rows, k, seed), truth) / bound)
-            if not case.csr:
-                ratios["SGD"].append(worst_angle(descent(rows, k, seed), truth) / bound)
-    cells = [f"{np.median(each):5.2f} ({max(each):5.2f})" if each else " " * 13 for each in ratios.values()]
-    print(
-        f"{case.name:34s} {np.median(limits):6.3f}  {'  '.join(cells)}  {n_missed:3d}  "
-        f"{100 * np.mean(covered) if covered else float('nan'):4.0f} %  {np.median(microseconds):6.0f}",
-        flush=True,
-    )
+def measure(case: Case, seed: int, *, others: bool) -> dict[str, Any]:
+    """Return the worst angle of each method on the rows of one seed, over that of the limit."""
+    rows, truth = case.draw(seed)
+    k = case.n_components
+    bound = worst_angle(limit(rows, truth), truth)
+    began = time.process_time()
+    found = pushed(rows, k, "core", seed)
+    microseconds = (time.process_time() - began) / case.n_rows * 1e6
+    covered = []
+    if found.angle_errors is not None:
+        matched = odeco.match(found, odeco.Components(np.ones(k), truth))
+        covered = (matched.angles <= 2 * found.angle_errors[matched.found_index]).tolist()
+    in_passes = odeco.decompose_stream(rows, k, method="core", rng=seed)
+    angles = {"core": worst_angle(found.vectors, truth), "passes": worst_angle(in_passes.vectors, truth)}
+    if case.dimension <= 100:
+        angles["auto"] = worst_angle(pushed(rows, k, "auto", seed).vectors, truth)
+    if others:
+        angles["Alg. 2"] = worst_angle(algorithm_2(rows, k, seed), truth)
+        if not case.csr:
+            angles["SGD"] = worst_angle(descent(rows, k, seed), truth)
+    ratios = {name: angle / bound for name, angle in angles.items()}
+    return {"limit": bound, "ratios": ratios, "missed": angles["core"] > 1, "covered": covered, "µs": microseconds}
+
+
+def accuracy(cases: Sequence[Case], seeds: range, results: Path | None, *, others: bool) -> None:
+    """Print the table. With a file of results, seeds that are in it are not computed again."""
+    known: dict[tuple[str, int], dict[str, Any]] = {}
+    if results is not None and results.exists():
+        for line in results.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            known[entry["case"], entry["seed"]] = entry
+    for seed in seeds:  # one seed of every case after the other, so that a run that is stopped has some of each
+        for case in cases:
+            if (case.name, seed) not in known:
+                entry = {"case": case.name, "seed": seed}
+                entry |= measure(case, seed, others=others and seed < seeds.start + 3)
+                known[case.name, seed] = entry
+                if results is not None:
+                    with results.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(entry) + "\n")
+    print("worst angle over the limit: median (largest) over the seeds; Algorithm 2 and SGD over three of them")
+    print("d, k, rows                         seeds  limit  core           auto           passes", end="")
+    print("        Alg. 2         SGD         missed  covered  µs/row")
+    for case in cases:
+        entries = [entry for (name, seed), entry in known.items() if name == case.name and seed in seeds]
+        cells = []
+        for method in ("core", "auto", "passes", "Alg. 2", "SGD"):
+            each = [entry["ratios"][method] for entry in entries if method in entry["ratios"]]
+            cells.append(f"{np.median(each):5.2f} ({max(each):5.2f})" if each else " " * 13)
+        covered = [inside for entry in entries for inside in entry["covered"]]
+        print(
+            f"{case.name:34s} {len(entries):5d} {np.median([entry['limit'] for entry in entries]):6.3f}  "
+            f"{'  '.join(cells)}  {sum(entry['missed'] for entry in entries):3d}  "
+            f"{100 * np.mean(covered) if covered else float('nan'):4.0f} %  "
+            f"{np.median([entry['µs'] for entry in entries]):6.0f}",
+            flush=True,
+        )
 
 
 def throughput() -> None:
@@ -363,17 +392,14 @@ def main() -> None:
     parser.add_argument("--kill", type=int, nargs="?", const=20)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=100)
-    parser.add_argument("--only", default="", help="cases whose name contains this text")
+    parser.add_argument("--only", default="", help="cases whose name has this regular expression")
+    parser.add_argument("--results", type=Path, help="file to which each seed is added, and from which a run continues")
     parser.add_argument("--without-others", action="store_true", help="without Algorithm 2 and gradient descent")
     given = parser.parse_args()
     if given.accuracy:
-        print("worst angle over the limit: median (largest) over the seeds; Algorithm 2 and SGD over three of them")
-        print("d, k, rows                          limit  core           auto           passes", end="")
-        print("        Alg. 2         SGD         missed  covered  µs/row")
-        for case in CASES:
-            if given.only in case.name:
-                seeds = range(given.first_seed, given.first_seed + given.seeds)
-                accuracy(case, seeds, others=not given.without_others)
+        cases = [case for case in CASES if re.search(given.only, case.name)]
+        seeds = range(given.first_seed, given.first_seed + given.seeds)
+        accuracy(cases, seeds, given.results, others=not given.without_others)
     if given.throughput:
         throughput()
     if given.memory:
