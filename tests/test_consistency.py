@@ -201,5 +201,5 @@ def test_what_needs_an_extra_says_which(missing, statement, extra):
     script = MISSING.format(missing=missing, statement=statement)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     what = "A page" if extra == "plot" else f"{statement.split()[1]}.{statement.split()[3]}"
-    assert done.stdout.startswith(f"{what} needs {missing[0]}, which is not installed: ")
-    assert done.stdout.rstrip().endswith(f"pip install 'odeco[{extra}]'")
+    assert done.stdout.startswith(f"{what} needs {missing[0]}. It is not installed. ")
+    assert done.stdout.rstrip().endswith(f"pip install 'odeco[{extra}]'.")

@@ -219,7 +219,7 @@ def test_neither_importing_nor_showing_imports_matplotlib_or_pandas():
         "except ModuleNotFoundError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "Figures need matplotlib. It is not installed. Run: pip install 'odeco[plot]'.\n"
+    assert done.stdout == "A figure needs matplotlib. It is not installed. Run: pip install 'odeco[plot]'.\n"
 
 
 # ---- names from end to end ----------------------------------------------------------------------------------------

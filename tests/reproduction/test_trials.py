@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from odeco.reproduction import load
-from odeco.reproduction.trials import generator_for, run_trials
+from odeco.reproduction.report import generator_for, run_trials
 
 
 def note_trial(settings, seed):

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from odeco._util.schema import require
-from odeco._util.state import State, check_names
+from odeco._util.state import State, check_names, require
 from odeco.errors import FileFormatError
 
 try:

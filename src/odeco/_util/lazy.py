@@ -1,17 +1,18 @@
-"""Lazy packages: a public name is imported when it is first used, so that ``import odeco`` takes no time.
+"""Imports on first use: lazy packages, and optional dependencies with what installs them.
 
-A package declares its names in the stub ``__init__.pyi`` beside it, once for type checkers and for this module.
+A public name is imported when it is first used, so that ``import odeco`` takes no time. A package declares its names in
+the stub ``__init__.pyi`` beside it, once for type checkers and for this module.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
-
-from odeco._util.extras import needed_by
+from typing import Any
 
 
 class _LazyPackage(ModuleType):
@@ -54,3 +55,48 @@ def make_lazy(package: str) -> None:
     }
     module.__dict__.update(_origins=origins, __all__=sorted(origins))
     module.__class__ = _LazyPackage
+
+
+#: What installs a module that is missing.
+_INSTALLED_BY = {
+    "click": "'odeco[cli]'",
+    "distributed": "'odeco[dask]'",
+    "jinja2": "'odeco[plot]'",
+    "markupsafe": "'odeco[plot]'",
+    "matplotlib": "'odeco[plot]'",
+    "numba": "'odeco[topics]'",
+    "pandas": "pandas",
+    "pyarrow": "'odeco[arrow]'",
+    "rich": "'odeco[cli]'",
+    "sklearn": "'odeco[topics]'",
+}
+
+
+def missing_library(error: ModuleNotFoundError, what: str) -> str | None:
+    """Return a text on what needs the missing module and how to install it; None if that is not known."""
+    module = str(error.name).partition(".")[0]
+    package = _INSTALLED_BY.get(module)
+    return package and f"{what} needs {module}. It is not installed. Run: pip install {package}."
+
+
+@contextmanager
+def needed_by(what: str) -> Iterator[None]:
+    """Import optional modules inside a ``with`` block: an error then says what needs them and how to install them."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        text = missing_library(error, what)
+        if text is None:
+            raise
+        raise ModuleNotFoundError(text, name=error.name) from error
+
+
+def import_optional(module: str, what: str) -> Any:
+    """Import a module that `what` needs; see `needed_by`."""
+    with needed_by(what):
+        return import_module(module)
+
+
+def import_arrow(name: str, module: str = "") -> Any:
+    """Import pyarrow or a part of it; the error names the data that need it."""
+    return import_optional(f"pyarrow{module}", f"Reading {name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from odeco._util.extras import missing_library
+from odeco._util.lazy import missing_library
 
 __all__ = ["main"]
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import click
 
-from odeco._util.extras import missing_library
+from odeco._util.lazy import missing_library
 
 #: Exceptions about data, files or settings: their text is all that a user needs.
 FAULTS = (ValueError, TypeError, OSError, MemoryError, RuntimeError, ModuleNotFoundError)

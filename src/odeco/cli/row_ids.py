@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from odeco._util.extras import import_arrow
+from odeco._util.lazy import import_arrow
 from odeco.cli.options import check_usage, group
 from odeco.io.coerce import files_of
 from odeco.io.tables import open_text, read_cells

@@ -32,10 +32,9 @@ from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_p
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.errors import RankError
 from odeco.tensors.components import Components, no_components
-from odeco.tensors.coordinates import flattened
+from odeco.tensors.coordinates import FlattenedTensor, flattened
 from odeco.tensors.dense import DenseTensor
 from odeco.tensors.entries import InUnit
-from odeco.tensors.flattened import FlattenedTensor
 from odeco.tensors.oracle import Oracle
 from odeco.tensors.packed import PackedTensor
 

@@ -17,8 +17,7 @@ from functools import lru_cache
 import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
-from odeco._util.schema import require, usable_array
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require, usable_array
 from odeco._util.types import FloatArray
 from odeco.errors import RankError
 from odeco.tensors.components import Components

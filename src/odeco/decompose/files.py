@@ -11,8 +11,7 @@ import scipy
 
 from odeco._util import __version__
 from odeco._util.files import faults_of, load_arrays, read_contents, save_arrays
-from odeco._util.schema import Rule, nothing_or, record, text
-from odeco._util.state import check_names
+from odeco._util.state import Rule, check_names, nothing_or, record, text
 from odeco.decompose.result import (
     AsymmetricDecomposition,
     Decomposition,

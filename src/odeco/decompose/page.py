@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from odeco._util.extras import needed_by
+from odeco._util.lazy import needed_by
 from odeco.decompose.files import AnyResult
 from odeco.decompose.files import versions as current_versions
 from odeco.decompose.result import (

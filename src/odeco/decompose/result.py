@@ -10,16 +10,25 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._util.schema import Sizes, array, require, text_array, unit_vectors
-from odeco._util.state import State, array_field, arrays_field, given_field, part_field
+from odeco._util.state import (
+    Sizes,
+    State,
+    array,
+    array_field,
+    arrays_field,
+    given_field,
+    part_field,
+    require,
+    text_array,
+    unit_vectors,
+)
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.fit import CANCELLED, cancelled_share
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.cp.selection import Left
-from odeco.display.shown import Shown
+from odeco.display.tables import Shown
 from odeco.privacy.report import PrivacyReport
-from odeco.tensors.components import Components
-from odeco.tensors.interchange import as_pyttb, as_tensorly, read_pyttb, read_tensorly
+from odeco.tensors.components import Components, as_pyttb, as_tensorly, read_pyttb, read_tensorly
 
 #: What a decomposition leaves, as the end of a sentence.
 _LEFT = {

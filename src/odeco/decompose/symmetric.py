@@ -37,9 +37,9 @@ from odeco.display.progress import following
 from odeco.errors import ConvergenceWarning, RankError
 from odeco.power.power_method import Callback, PowerSolver, Schedule, run, step, zero_image_error
 from odeco.tensors.components import Components
+from odeco.tensors.coordinates import FlattenedTensor
 from odeco.tensors.dense import as_oracle
 from odeco.tensors.entries import InUnit
-from odeco.tensors.flattened import FlattenedTensor
 from odeco.tensors.oracle import Oracle, squared_norm
 
 Method = Literal["auto", "cp", "power"]

@@ -17,8 +17,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from odeco._util.extras import needed_by
 from odeco._util.files import replacing
+from odeco._util.lazy import needed_by
 from odeco.display.style import DARK, LIGHT, Palette, any_script, drawn_in
 
 with needed_by("A page"):

@@ -7,8 +7,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
+
+from odeco._util.lazy import import_optional
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,7 @@ DARK = Palette(
 
 def import_matplotlib(module: str = "") -> Any:
     """Import a part of Matplotlib, or say how to get it."""
-    try:
-        return import_module(f"matplotlib{module}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise ModuleNotFoundError(
-            "Figures need matplotlib. It is not installed. Run: pip install 'odeco[plot]'.", name="matplotlib"
-        ) from error
+    return import_optional(f"matplotlib{module}", "A figure")
 
 
 @contextmanager

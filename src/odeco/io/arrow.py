@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._util.extras import import_arrow
+from odeco._util.lazy import import_arrow
 from odeco.errors import SourceError
 from odeco.io.arrays import IterableSource, is_one_shot
 from odeco.io.errors import source_error

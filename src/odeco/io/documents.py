@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from odeco._util.extras import import_arrow
+from odeco._util.lazy import import_arrow
 from odeco.errors import DocumentError
 from odeco.io.tables import open_text, read_cells, text_errors
 from odeco.io.urls import UrlPath, as_path

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from odeco._util.extras import import_arrow
+from odeco._util.lazy import import_arrow
 from odeco.errors import SourceError
 
 # A reader is written for `Path`, and gets a `UrlPath` in its place.

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require
 from odeco.errors import StreamEndedError
 from odeco.online.entries import N_SEGMENTS, StreamSolver
 from odeco.power.solver import Solver

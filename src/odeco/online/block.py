@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from odeco._util.scale import largest, times_power_of_two
-from odeco._util.schema import require
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice, stored_numbers
 from odeco.online.products import in_unit

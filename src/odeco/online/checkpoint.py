@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from odeco._util.files import faults_of, load_arrays, save_arrays
-from odeco._util.schema import each, flag, nothing_or, plain_settings, record, require, text, whole
-from odeco._util.state import check_names
+from odeco._util.state import check_names, each, flag, nothing_or, plain_settings, record, require, text, whole
 from odeco.errors import ClusterError, FileFormatError
 from odeco.online.drift import DriftSolver
 from odeco.online.entries import N_SEGMENTS, StreamSolver

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odeco._util.schema import require
-from odeco._util.state import array_field
+from odeco._util.state import array_field, require
 from odeco._util.types import FloatArray
 from odeco.errors import RankError
 from odeco.io.rows import join_rows, row_slice

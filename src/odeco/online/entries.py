@@ -16,8 +16,7 @@ import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
 from odeco._util.arguments import check_n_components
-from odeco._util.schema import require, usable_array
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_noisy, fit_independent

@@ -23,8 +23,7 @@ from odeco.cp.rank import RankEvidence
 from odeco.cp.whitening import Whitener
 from odeco.online.pair_sums import as_matrix
 from odeco.tensors.components import Components
-from odeco.tensors.coordinates import PackedCoordinates
-from odeco.tensors.flattened import FactoredTensor, FlattenedTensor
+from odeco.tensors.coordinates import FactoredTensor, FlattenedTensor, PackedCoordinates
 
 #: In the frame, a direction with less than this share of the largest variance is rounding error.
 _MIN_VARIANCE = 1e-10

@@ -24,7 +24,7 @@ from odeco.cp.whitening import Whitener
 from odeco.errors import RankError
 from odeco.online.fourth_moment import GroupMeans, PairMoments
 from odeco.tensors.components import Components, no_components
-from odeco.tensors.flattened import FactoredTensor, FlattenedTensor
+from odeco.tensors.coordinates import FactoredTensor, FlattenedTensor
 
 #: The standard error of a held-out value is that of this many values of similar size together.
 _POOLED = 20

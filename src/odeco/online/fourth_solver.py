@@ -22,8 +22,7 @@ import numpy as np
 
 from odeco._util.arguments import check_count
 from odeco._util.scale import largest, ordinary_bits
-from odeco._util.schema import require, usable_array
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import core_width
@@ -46,7 +45,7 @@ from odeco.online.pair_sums import (
 )
 from odeco.power.gauss_newton_step import gauss_newton_step
 from odeco.tensors.components import Components, no_components
-from odeco.tensors.flattened import FactoredTensor, FlattenedTensor
+from odeco.tensors.coordinates import FactoredTensor, FlattenedTensor
 
 #: Rows of a segment, and segments that workers of a cluster add up at a time.
 _SEGMENT, _N_SEGMENTS = 2**16, 16

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, check_n_components
-from odeco._util.schema import require
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, require
 from odeco._util.types import FloatArray
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.errors import RankError, StreamEndedError

@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from odeco._util.arguments import check_choice, check_norm_bound
-from odeco._util.schema import usable_array
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, usable_array
 from odeco._util.types import FloatArray
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.io.rows import is_sparse

@@ -16,8 +16,7 @@ from typing import Literal
 import numpy as np
 
 from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, as_seed, check_count, check_n_components
-from odeco._util.schema import require, unit_vectors
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, require, unit_vectors
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.small import core_width, decompose_core, fit_independent

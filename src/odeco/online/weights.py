@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from odeco._util.schema import require
+from odeco._util.state import require
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence
 from odeco.decompose.result import StreamDecomposition

@@ -20,8 +20,7 @@ import numpy as np
 
 from odeco._util.arguments import as_seed, check_choice, check_count, check_n_components, check_tolerance
 from odeco._util.files import load_state, save_arrays
-from odeco._util.schema import require, unit_vectors, usable_array
-from odeco._util.state import State, array_field, part_field, parts_field
+from odeco._util.state import State, array_field, part_field, parts_field, require, unit_vectors, usable_array
 from odeco._util.types import FloatArray, RngLike
 from odeco.errors import RankError
 from odeco.power.solver import SolverDefaults, choose_shifts, column_norms, power_step, uniform_starts

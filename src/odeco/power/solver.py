@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._util.schema import Sizes
+from odeco._util.state import Sizes
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence
 from odeco.tensors.components import Components

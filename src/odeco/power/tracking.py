@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from odeco._util.schema import require, usable_array
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence

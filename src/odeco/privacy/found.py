@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from odeco._util.schema import usable_array
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, usable_array
 from odeco._util.types import FloatArray
 from odeco.cp.rank import SIGNIFICANCE, ground_state
 from odeco.cp.symmetric import standard_errors

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from odeco._util.schema import Sizes, each, flag, number, record, text, whole
+from odeco._util.state import Sizes, each, flag, number, record, text, whole
 from odeco.errors import FileFormatError
 from odeco.privacy.calibration import adversary_accuracy
 from odeco.privacy.ledger import Charge, Ledger

@@ -28,15 +28,17 @@ from odeco.reproduction.report import (
     ONE_LOG,
     Experiment,
     Finding,
+    Records,
+    Settings,
     Transitions,
     claims,
     distinct,
+    generator_for,
     select,
     verdict,
     verdict_at_most,
     verdict_near,
 )
-from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
 

@@ -24,7 +24,10 @@ from odeco.reproduction import output as _output
 from odeco.reproduction.report import (
     Experiment,
     Finding,
+    Records,
+    Settings,
     distinct,
+    generator_for,
     medians_of,
     select,
     slope_of,
@@ -32,7 +35,6 @@ from odeco.reproduction.report import (
     verdict_at_most,
     verdict_near,
 )
-from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components, incoherence, match
 
 K, EPSILON, DELTA, FOUND = 3, 1.0, 1e-6, 0.9

@@ -23,14 +23,16 @@ from odeco.reproduction.report import (
     Estimate,
     Experiment,
     Finding,
+    Records,
+    Settings,
     distinct,
+    generator_for,
     medians_of,
     select,
     slope_of,
     verdict,
     verdict_at_most,
 )
-from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components, match
 
 WEIGHT = 2.0  # the third cumulant of a Gamma(1) variable

@@ -17,8 +17,19 @@ from odeco.power.operator_norm import operator_norm
 from odeco.power.power_method import Schedule, run
 from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.matrices import random_slice, simultaneous_diagonalization
-from odeco.reproduction.report import Experiment, Finding, distinct, log_slope, medians_of, select, slope_of, verdict
-from odeco.reproduction.trials import Records, Settings, generator_for
+from odeco.reproduction.report import (
+    Experiment,
+    Finding,
+    Records,
+    Settings,
+    distinct,
+    generator_for,
+    log_slope,
+    medians_of,
+    select,
+    slope_of,
+    verdict,
+)
 from odeco.tensors.components import Components, HasComponents, match
 from odeco.tensors.oracle import Oracle
 

@@ -4,13 +4,13 @@ from odeco.tensors.components import Components as Components
 from odeco.tensors.components import Match as Match
 from odeco.tensors.components import incoherence as incoherence
 from odeco.tensors.components import match as match
+from odeco.tensors.coordinates import FactoredTensor as FactoredTensor
+from odeco.tensors.coordinates import FlattenedTensor as FlattenedTensor
 from odeco.tensors.dense import DenseTensor as DenseTensor
 from odeco.tensors.dense import as_oracle as as_oracle
 from odeco.tensors.dense import symmetrize as symmetrize
 from odeco.tensors.device import DeviceMoment as DeviceMoment
 from odeco.tensors.device import DeviceTensor as DeviceTensor
-from odeco.tensors.flattened import FactoredTensor as FactoredTensor
-from odeco.tensors.flattened import FlattenedTensor as FlattenedTensor
 from odeco.tensors.oracle import Oracle as Oracle
 from odeco.tensors.oracle import SensitiveOracle as SensitiveOracle
 from odeco.tensors.oracle import check_oracle as check_oracle

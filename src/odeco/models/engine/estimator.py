@@ -27,8 +27,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from odeco._util.arguments import check_saved_state
 from odeco._util.files import faults_of, load_arrays, save_arrays
-from odeco._util.schema import Sizes, array, plain_settings, record, require, size, text, whole
-from odeco._util.state import check_names
+from odeco._util.state import Sizes, array, check_names, plain_settings, record, require, size, text, whole
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.coerce import in_memory

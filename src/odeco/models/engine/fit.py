@@ -8,8 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, require
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 
 

@@ -16,8 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.linalg import lapack
 
-from odeco._util.schema import Rule, Sizes, array, require
-from odeco._util.state import State, array_field
+from odeco._util.state import Rule, Sizes, State, array, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.fit import Statistics
 from odeco.models.engine.missing import Correlated, Independent, condition, parts_of

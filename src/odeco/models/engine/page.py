@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odeco._util.extras import needed_by
+from odeco._util.lazy import needed_by
 from odeco._util.types import FloatArray, IndexArray
 from odeco.decompose.page import again_section, privacy_section
 from odeco.display.page import HALF, Figures, Section, asset, beside, parts, table, write_page

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from odeco._util.schema import array
-from odeco._util.state import State
+from odeco._util.state import State, array
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.em import EMResult, Step, em, successive_halving

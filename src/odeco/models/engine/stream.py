@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, require
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info, NoContext, Statistics
 from odeco.models.engine.weights import count_rows, mapped, split, with_weights

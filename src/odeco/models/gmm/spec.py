@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from odeco._util.schema import Sizes, array, require
-from odeco._util.state import State, array_field
+from odeco._util.state import Sizes, State, array, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description

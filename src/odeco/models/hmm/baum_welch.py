@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from odeco._util.schema import usable_array
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, usable_array
 from odeco._util.threads import map_blocks
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.em import EMResult, squarem

@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.special import gammaln
 
-from odeco._util.schema import Rule, Sizes, array, require, usable_array
-from odeco._util.state import State, array_field
+from odeco._util.state import Rule, Sizes, State, array, array_field, require, usable_array
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.gaussians import (
     covariances_rule,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from odeco._util.schema import require, usable_array
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require, usable_array
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description

@@ -24,8 +24,7 @@ import numpy as np
 from scipy.optimize import lsq_linear
 from scipy.special import roots_genlaguerre
 
-from odeco._util.schema import require
-from odeco._util.state import array_field
+from odeco._util.state import array_field, require
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.rank import SURE

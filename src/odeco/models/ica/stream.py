@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from odeco._util.schema import require
-from odeco._util.state import array_field, part_field
+from odeco._util.state import array_field, part_field, require
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info

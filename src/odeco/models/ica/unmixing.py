@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.ica.likelihood import N_BINS, draw_sources, log_densities
 from odeco.models.ica.start import log_volume, scaled, whiten

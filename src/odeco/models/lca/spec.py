@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from odeco._util.schema import array, require
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array, array_field, require
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description

@@ -20,8 +20,7 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import WordCountError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._util.extras import needed_by
+from odeco._util.lazy import needed_by
 from odeco.decompose.page import again_section, privacy_section
 from odeco.display.page import WIDTH, Figures, Section, asset, parts, table, write_page
 from odeco.display.style import LIGHT, drawn_in

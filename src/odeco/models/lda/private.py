@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, require
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import guarantee_of

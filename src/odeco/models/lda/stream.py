@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import State, array_field, part_field, require
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.lda.corpus import LocalCorpus, refine_batch, refine_topics

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info

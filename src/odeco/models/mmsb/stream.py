@@ -17,8 +17,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field
+from odeco._util.state import State, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.spec import Spec

@@ -27,9 +27,8 @@ from odeco.privacy.plan import MechanismPlan
 from odeco.private.mechanisms.mechanism import FOUND, Mechanism, Setting, Task
 from odeco.private.subspace import release_second_moment
 from odeco.tensors.components import Components
-from odeco.tensors.coordinates import flattening_of_packed
+from odeco.tensors.coordinates import FlattenedTensor, flattening_of_packed
 from odeco.tensors.dense import DenseTensor
-from odeco.tensors.flattened import FlattenedTensor
 
 #: A noisy tensor of this dimension takes half a gigabyte; above it "auto" does not consider input perturbation.
 MOST_DIMENSION = 400
