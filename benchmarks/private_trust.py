@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from topic_corpora import read_corpus
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
 from odeco.models.engine.private import SimulatedSums
 from odeco.models.lda.params import CLEAR

@@ -27,7 +27,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from topic_corpora import read_corpus
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA, choose_vocabulary_privately
 from odeco.models.lda.inference import completion_perplexity

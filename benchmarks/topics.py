@@ -37,7 +37,7 @@ from private_topics import MODELS, compare_private
 from scipy.optimize import linear_sum_assignment
 from topic_corpora import Corpus, read_corpus, read_parts
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
 from odeco.models.lda.inference import coherence, completion_perplexity
 

@@ -30,7 +30,7 @@ from scipy import sparse
 
 import odeco
 from odeco.cli import app
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import SourceError
 from odeco.io import as_source
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture

@@ -10,8 +10,7 @@ from scipy import sparse
 
 from odeco import Components, Oracle, symmetrize
 from odeco.cp import Whitened, Whitener
-from odeco.datasets import gaussian_noise
-from odeco.datasets.planted import AdversarialNoise, WeaklyCorrelatedNoise
+from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
 from odeco.models.ica.start import WhitenedCumulant
 from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment

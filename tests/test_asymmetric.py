@@ -11,22 +11,14 @@ from click.testing import CliRunner
 
 import odeco
 from odeco.cli.decompose import decompose as decompose_command
-from odeco.cp.asymmetric import (
-    AsymmetricProblem,
-    PartlySymmetricNoise,
-    as_terms,
-    entries_of,
-    factors_of,
-    n_identifiable_terms,
-    term_angle_errors,
-)
+from odeco.cp.asymmetric import AsymmetricProblem, SparseProblem, term_angle_errors
 from odeco.cp.fit import refine
-from odeco.cp.rank import SIGNIFICANCE, ProductNoise
-from odeco.cp.sparse import SparseProblem
+from odeco.cp.rank import SIGNIFICANCE, n_identifiable_terms, product_noise
 from odeco.decompose import AsymmetricDecomposition
 from odeco.decompose.page import write_report
 from odeco.power import Schedule
 from odeco.tensors import AsymmetricTensor, SparseAsymmetricTensor
+from odeco.tensors.asymmetric import as_terms, entries_of, factors_of
 
 SHAPES = [((10, 12, 14), 5), ((6, 7, 8, 9), 4)]
 
@@ -89,14 +81,14 @@ def test_the_largest_value_of_noise_is_below_its_bound_and_near_it():
     # Of 40 tensors a share of SIGNIFICANCE = 0.005 may pass; that one does has a chance of 0.2 even if the bound were
     # exact, and it is far from that. One random slice, a Gaussian matrix, reaches two thirds of the bound: 2 √20.
     parts, generator = (20, 20, 20), np.random.default_rng(0)
-    law, heights = ProductNoise(parts), []
+    law, heights = product_noise(parts), []
     for _ in range(40):
         problem = AsymmetricProblem(AsymmetricTensor(generator.standard_normal(parts)))
         found = problem.run(Schedule(1, n_restarts=12, n_iterations=60, tolerance=1e-4), generator)
         heights.append(abs(found.weights[0]) / law.unit)
-    assert max(heights) < law.clear
+    assert max(heights) < law.clear()
     assert 2 / 3 < np.mean(heights) < law.typical
-    assert law.chance(law.clear) == pytest.approx(SIGNIFICANCE)
+    assert law.chance(law.clear()) == pytest.approx(SIGNIFICANCE)
     assert law.chance(law.typical) == 1
 
 
@@ -236,7 +228,7 @@ def test_errors_of_shared_vectors_are_those_that_are_stated(shape, axes, k):
 def test_the_largest_value_of_partly_symmetric_noise_is_below_its_bound():
     # As for noise without symmetry: 40 tensors, each passes with a chance of at most 0.005.
     parts, axes, generator, heights = (15, 15, 10), (0, 1), np.random.default_rng(0), []
-    law = PartlySymmetricNoise(parts, axes)
+    law = product_noise(parts, axes)
     norms = []
     for _ in range(40):
         noise = odeco.symmetrize(generator.standard_normal(parts), axes=axes)
@@ -245,7 +237,7 @@ def test_the_largest_value_of_partly_symmetric_noise_is_below_its_bound():
         )
         heights.append(abs(found.weights[0]) / law.unit)
         norms.append(np.sum(noise**2))
-    assert max(heights) < law.clear
+    assert max(heights) < law.clear()
     assert 2 / 3 < np.mean(heights) < law.typical
     # The variance at a ⊗ a ⊗ c stays 1, and the squared norm is that of the distinct entries.
     assert np.mean(norms) == pytest.approx(law.n_entries, rel=0.02)

@@ -16,7 +16,7 @@ from cluster_parts import N_ROWS, D, K, csr_block, deadly_block, dense_block, pl
 from scipy import sparse
 
 import odeco
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
 from odeco.models.lda.vocabulary import count_words, prune_words

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.datasets import appendix_a
-from odeco.datasets.planted import AdversarialNoise, WeaklyCorrelatedNoise
+from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, appendix_a
 from odeco.tensors import DenseTensor
 
 

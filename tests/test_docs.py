@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import odeco
 from odeco.cli.app import SUMMARIES
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

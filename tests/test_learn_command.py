@@ -12,9 +12,8 @@ from scipy import sparse
 
 from odeco.cli.app import run as main
 from odeco.cli.files import _MEANINGS
-from odeco.cli.learn import make_command
+from odeco.cli.learn import MODELS, make_command
 from odeco.cli.learn_files import INPUTS
-from odeco.cli.models import MODELS
 from odeco.io.graphs import read_graph
 from odeco.io.tables import number_symbols, order_sequences, read_text_table
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture

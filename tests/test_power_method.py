@@ -153,7 +153,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypat
 
 THREADS = """
 import numpy as np, odeco, sys
-from odeco.datasets.planted import gaussian_noise, planted_orthogonal
+from odeco.datasets import gaussian_noise, planted_orthogonal
 T = planted_orthogonal(150, 2, rng=0).to_dense() + 0.001 * gaussian_noise(150, rng=0).entries
 sys.stdout.write(odeco.decompose(T, 2, rng=0).vectors.tobytes().hex())
 """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cp.random_starts import is_isolated
+from odeco.cp.overcomplete import is_isolated
 from odeco.cp.symmetric import _share_left
 from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_power_method
+from odeco.cp.spectrum import FlatteningSpectrum
+from odeco.cp.subspace_power import largest_rank, subspace_power_method
 from odeco.errors import RankError
 from odeco.tensors import DenseTensor, FlattenedTensor, PackedTensor, SparseTensor
 

@@ -16,7 +16,7 @@ import pytest
 from sklearn.base import clone
 
 import odeco
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import BudgetExhausted
 from odeco.models import TensorLDA
 from odeco.privacy import Ledger, LedgerFile, gdp_mu

@@ -14,7 +14,7 @@ import pytest
 
 import odeco
 from odeco.cli import app
-from odeco.cli.faults import in_options
+from odeco.cli.app import in_options
 from odeco.privacy import LedgerFile, epsilon_of, gdp_mu
 
 PUBLIC = {"dimension": 20, "n_components": 2, "delta": 1e-6, "unit": "record", "n_units": 6000, "norm_bound": 2.0}

@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.special import log_ndtr, ndtri
 from sealing import record
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import BudgetExhausted, VocabularyError
 from odeco.models import TensorLDA
 from odeco.models.lda.private_vocabulary import DELTA_SHARE, SHARE, choose_vocabulary_privately

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.datasets.planted import APPENDIX_A_WEIGHTS, AdversarialNoise
+from odeco.datasets import APPENDIX_A_WEIGHTS, AdversarialNoise
 from odeco.reproduction import figure1, privacy, streaming
 from odeco.reproduction.figure1 import Within, starts_needed
 from odeco.reproduction.streaming import SkewedStream, core

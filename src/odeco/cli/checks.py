@@ -15,9 +15,9 @@ from scipy import sparse
 
 from odeco._util.threads import n_cores
 from odeco.cli import options as _options
-from odeco.cli.faults import Interrupted, command_line
+from odeco.cli.app import Interrupted, command_line
 from odeco.cli.output import Output, as_cell, console, deliver, emit_json, note
-from odeco.datasets.planted import planted_orthogonal
+from odeco.datasets import planted_orthogonal
 from odeco.display.progress import progress_bar
 from odeco.online.sums import RowSum
 from odeco.privacy.audit import audit as audit_release

@@ -10,7 +10,7 @@ import click
 
 import odeco
 from odeco.cli import options as _options
-from odeco.cli.faults import Interrupted, Interrupts, Terminated, command_line
+from odeco.cli.app import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli.options import check_selection, load_names, load_tensor
 from odeco.cli.output import Outputs, columns_called, deliver_result, note
 from odeco.display.progress import progress_bar

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from odeco._util.files import Contents, announced_arrays, read_array, read_contents
 from odeco.cli import options as _options
-from odeco.cli.models import MODELS
+from odeco.cli.learn import MODELS
 from odeco.cli.options import load_names
 from odeco.cli.output import Output, as_cell, console, deliver, emit_json
 from odeco.decompose.files import load_result

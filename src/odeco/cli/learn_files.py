@@ -14,11 +14,9 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.cli import options as _options
-from odeco.cli import row_ids
-from odeco.cli.faults import command_line
+from odeco.cli.app import command_line
 from odeco.cli.options import read_private_rows, read_rows
-from odeco.cli.output import Output, as_cell, console, csv_text, deliver, emit_json, write_text
-from odeco.cli.row_ids import RowIds, as_texts
+from odeco.cli.output import Output, RowIds, as_cell, as_texts, console, csv_text, deliver, emit_json, write_text
 from odeco.errors import SourceError
 from odeco.io.graphs import read_graph
 from odeco.io.source import Selection
@@ -255,9 +253,9 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
     return Data(graph.adjacency, graph.names, rows=graph.names)
 
 
-_ROW_OPTIONS = _options.group(_options.columns, _options.weight, row_ids.options, _options.groups("row", "--epsilon"))
+_ROW_OPTIONS = _options.group(_options.columns, _options.weight, _options.row_ids, _options.groups("row", "--epsilon"))
 
-#: By the names that `odeco.cli.models` has for them.
+#: By the names that `odeco.cli.learn` has for them.
 INPUTS = {
     "rows": Input(_read_rows, _ROW_OPTIONS),
     "incomplete rows": Input(partial(_read_rows, nulls_are_nan=True), _ROW_OPTIONS),
@@ -265,24 +263,12 @@ INPUTS = {
         _read_sequences,
         _options.group(
             click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one per row."),
-            click.option(
-                "--sequence",
-                metavar="COLUMN",
-                help="The column that names the sequence of each row; by default all rows are one sequence.",
-            ),
-            click.option(
-                "--time",
-                metavar="COLUMN",
-                help="The column of times, numbers or ISO 8601; by default rows are in the order of the table.",
-            ),
+            click.option("--sequence", metavar="COLUMN", help="The column that names sequences; by default one."),
+            click.option("--time", metavar="COLUMN", help="The column of times, numbers or ISO 8601, to sort rows by."),
             _options.columns,
             _options.weight,
-            row_ids.options,
-            click.option(
-                "--symbols",
-                metavar="A,B | FILE",
-                help="For --epsilon: the possible symbols, or a .txt file with one per line.",
-            ),
+            _options.row_ids,
+            click.option("--symbols", metavar="A,B | FILE", help="For --epsilon: possible symbols, or a .txt file."),
             click.option(
                 "--length",
                 type=click.IntRange(3),
@@ -298,13 +284,8 @@ INPUTS = {
         _options.group(
             _options.columns,
             _options.weight,
-            row_ids.options,
-            click.option(
-                "--answers",
-                metavar="A,B | FILE",
-                help="For --epsilon: the possible answers, the same for all questions; or a .json file that lists "
-                "those to each.",
-            ),
+            _options.row_ids,
+            click.option("--answers", metavar="A,B | FILE", help="For --epsilon: possible answers, or a .json file."),
             _options.groups("respondent", "--epsilon"),
         ),
         {"answers": "--answers"},

@@ -155,8 +155,7 @@ def group(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 n_components = click.option("-k", "--n-components", type=int, required=True, metavar="K", help="Number of components.")
 
 n_components_or_auto = click.option(
-    "-k",
-    "--n-components",
+    *("-k", "--n-components"),
     metavar="K",
     callback=number_or_auto,
     required=True,
@@ -179,47 +178,39 @@ def groups(what: str, option: str = "--unit user") -> Callable[[Any], Any]:
     return click.option("--groups", type=FILE, metavar="FILE", help=text)
 
 
-seed = click.option(
-    "--seed", type=int, default=0, help="Seed of the random starts. Equal seeds give bit-identical results."
-)
+seed = click.option("--seed", type=int, default=0, help="Seed of the random starts: equal seeds, equal results.")
 
 threads = click.option("--threads", type=click.IntRange(1), metavar="N", help="Largest number of threads.")
 
 json_output = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 
 out = click.option(
-    "--out",
-    type=ResultFile(),
-    metavar="FILE",
-    help="Write the result: all of it as .npz (without pickle), or a table as .csv.",
+    "--out", type=ResultFile(), metavar="FILE", help="Write the result: all of it as .npz, or a table as .csv."
 )
 
 report = click.option("--report", type=OUTPUT, metavar="FILE", help="Write an HTML page.")
 
-names = click.option(
-    "--names", type=FILE, metavar="FILE", help="A text file with the names of the coordinates, one per line."
-)
+names = click.option("--names", type=FILE, metavar="FILE", help="The names of the coordinates, one per line.")
 
 columns = group(
-    click.option(
-        "--columns", metavar="A,B,C", callback=listed, help="The columns of a table to read, by name and in this order."
-    ),
+    click.option("--columns", metavar="A,B,C", callback=listed, help="The columns of a table to read, in this order."),
     click.option("--drop", metavar="A,B", callback=listed, help="The columns of a table to leave out, such as an id."),
 )
 
-weight = click.option(
-    "--weight", metavar="COLUMN", help="The column that says how often each row counts; it is not one of the columns."
+weight = click.option("--weight", metavar="COLUMN", help="The column that says how often each row counts.")
+
+#: The options of a command that writes rows.
+row_ids = group(
+    click.option("--id", "id_column", metavar="COLUMN", help="The column that identifies a row; not learnt from."),
+    click.option("--append", is_flag=True, help="Write all columns of FILE too, unchanged, before the new ones."),
 )
 
-text_column = click.option(
-    "--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text."
-)
+text_column = click.option("--column", metavar="NAME", help="The column, or field of JSON lines, that holds the text.")
 
 scheduler = click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Work on a Dask cluster: the address of its scheduler, such as tcp://host:8786, or its scheduler file. The "
-    "workers must find the FILEs under the same paths.",
+    help="Work on a Dask cluster: tcp://host:8786, or its scheduler file. Workers must find the FILEs there too.",
 )
 
 _outputs = group(
@@ -254,20 +245,12 @@ def guard(command: click.Command) -> None:
     run = command.callback
     if not written or run is None or any(each.name == "force" for each in command.params):
         return
-    help_text = "Replace files that odeco did not write."
-    command.params.append(click.Option(["--force"], is_flag=True, help=help_text))
-    command.callback = _checked(run, command.params)
+    command.params.append(click.Option(["--force"], is_flag=True, help="Replace files that odeco did not write."))
 
-
-def _checked(run: Callable[..., Any], parameters: list[click.Parameter]) -> Callable[..., Any]:
     @wraps(run)
     def check_and_run(*, force: bool, **arguments: Any) -> Any:
-        outputs = {
-            each: arguments[each.name]
-            for each in parameters
-            if isinstance(each.type, OutputFile) and arguments.get(each.name or "") is not None
-        }
-        inputs = [path for each in parameters if each not in outputs for path in _files_of(each, arguments)]
+        outputs = {each: path for each in written if (path := arguments.get(each.name or "")) is not None}
+        inputs = [path for each in command.params for path in _files_of(each, arguments)]
         for parameter, path in outputs.items():
             others = [*inputs, *(each for other, each in outputs.items() if other is not parameter)]
             _check_destination(parameter, path, others, force=force)
@@ -276,7 +259,7 @@ def _checked(run: Callable[..., Any], parameters: list[click.Parameter]) -> Call
             import_module("jinja2")
         return run(**arguments)
 
-    return check_and_run
+    command.callback = check_and_run
 
 
 def _files_of(parameter: click.Parameter, arguments: dict[str, Any]) -> Iterator[Path]:

@@ -12,12 +12,14 @@ import click
 from click.core import ParameterSource
 
 from odeco.cli import options as _options
-from odeco.cli import row_ids
-from odeco.cli.faults import LastingInterrupt
-from odeco.cli.output import Output, deliver, emit_json, note
-from odeco.cli.spending import budget_options, check_budget, spent_sentence
+from odeco.cli.app import LastingInterrupt
+from odeco.cli.output import Output, deliver, emit_json, note, read_row_ids
+from odeco.cli.private import budget_options, check_budget, spent_sentence
 from odeco.display.progress import progress_bar
-from odeco.models.lda import vocabulary as defaults
+from odeco.models.lda import vocabulary as words
+
+#: Types of options: a number of at least 1, and a share of the documents.
+COUNT, SHARE = click.IntRange(1), click.FloatRange(0, 1, min_open=True)
 
 #: These options choose words; a list of words leaves nothing to choose.
 _PRUNING = ("min_documents", "max_share", "max_words", "stop_words")
@@ -70,52 +72,29 @@ def topics() -> None:
 @topics.command("fit")
 @click.argument("files", type=_options.FILE, nargs=-1, metavar="FILE...")
 @click.option(
-    "-k",
-    "--k",
-    "--n-components",
-    "n_components",
+    *("-k", "--k", "--n-components", "n_components"),
     metavar="K",
     required=True,
     callback=partial(_options.number_or_auto, texts=("auto", "fine")),
     help="Number of topics. 'auto' takes about twice the number that two halves of the documents agree on; 'fine' as "
     "many as the pairs of words support, at most 100.",
 )
-@click.option(
-    "--python-documentation", is_flag=True, help="Read the documentation of Python's library instead of FILEs."
-)
+@click.option("--python-documentation", is_flag=True, help="Read the documentation of Python's library, not FILEs.")
 @_options.text_column
+@click.option("--min-documents", type=COUNT, default=words.MIN_DOCUMENTS, help="Leave out words in fewer documents.")
 @click.option(
-    "--min-documents",
-    type=click.IntRange(1),
-    default=defaults.MIN_DOCUMENTS,
-    help="Leave out words that occur in fewer documents.",
+    "--max-share", type=SHARE, default=words.MAX_SHARE, help="Leave out words in a larger share of the documents."
 )
-@click.option(
-    "--max-share",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=defaults.MAX_SHARE,
-    help="Leave out words that occur in a larger share of the documents.",
-)
-@click.option(
-    "--max-words", type=click.IntRange(1), default=defaults.MAX_WORDS, help="Largest number of words to keep."
-)
+@click.option("--max-words", type=COUNT, default=words.MAX_WORDS, help="Largest number of words to keep.")
 @click.option("--stop-words", default="english", metavar="LIST", help="english, none, or a file of words.")
 @click.option(
-    "--seed-words",
-    type=_options.FILE,
-    metavar="FILE",
-    help="Topics to find: one per line, as 'label: word word'. They come first.",
+    "--seed-words", type=_options.FILE, metavar="FILE", help="Topics to find first, one 'label: word word' per line."
 )
 @click.option("--vocabulary", type=_options.FILE, metavar="FILE", help="Count only these words, one per line.")
 @click.option(
-    "--tokenizer",
-    type=click.Choice(["words", "blanks"]),
-    default="words",
-    help="How text is split into words: as described above, or at blanks.",
+    "--tokenizer", type=click.Choice(["words", "blanks"]), default="words", help="Split text as above, or at blanks."
 )
-@click.option(
-    "--max-iter", type=click.IntRange(0), default=defaults.MAX_ITER, metavar="N", help="Number of Gibbs sweeps."
-)
+@click.option("--max-iter", type=click.IntRange(0), default=words.MAX_ITER, metavar="N", help="Number of Gibbs sweeps.")
 @click.option(
     "--held-out",
     type=click.FloatRange(0, 1, max_open=True),
@@ -125,40 +104,21 @@ def topics() -> None:
 )
 @budget_options("documents")
 @click.option(
-    "--unit",
-    type=click.Choice(["document", "user"]),
-    default="document",
-    help="Whom the guarantee protects: one document, or all documents of one user.",
+    "--unit", type=click.Choice(["document", "user"]), default="document", help="Whom the guarantee protects."
 )
 @_options.groups("document")
 @click.option(
-    "--public",
-    type=_options.FILE,
-    metavar="FILE",
-    help="For a private run: documents that need NO protection; topics start from them.",
+    "--public", type=_options.FILE, metavar="FILE", help="For a private run: documents that need NO protection."
 )
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="For a private run: print what it would release and how many topics it can be expected to find, and stop. "
-    "Only the number of documents is read from FILEs.",
-)
+@click.option("--dry-run", is_flag=True, help="For a private run: print the plan, from public numbers, and stop.")
 @click.option(
     "--n-words", type=click.IntRange(2), metavar="V", help="For --dry-run without --vocabulary: number of words."
 )
-@click.option(
-    "--document-length",
-    type=click.IntRange(2),
-    default=50,
-    metavar="L",
-    help="For --dry-run: approximate number of words in a document.",
-)
+@click.option("--document-length", type=COUNT, default=50, metavar="L", help="For --dry-run: words of each.")
 @_options.scheduler
 @_options.seed
 @_options.threads
-@click.option(
-    "--top", type=click.IntRange(1), default=defaults.TOP_WORDS, help="Number of words to show for each topic."
-)
+@click.option("--top", type=COUNT, default=words.TOP_WORDS, help="Number of words to show for each topic.")
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write the model, as .npz without pickle.")
 @_options.report
 @_options.json_output
@@ -315,12 +275,8 @@ def _stages(interrupt: LastingInterrupt) -> Iterator[Callable[[str, int, int | N
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
 @_options.text_column
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write a .csv or .npz file instead of CSV on stdout.")
-@click.option(
-    "--by",
-    metavar="COLUMN",
-    help="Write the shares in each group of documents instead, such as a year or a class, with standard errors.",
-)
-@row_ids.options
+@click.option("--by", metavar="COLUMN", help="Write the shares in each group of documents, with standard errors.")
+@_options.row_ids
 @_options.threads
 @_options.json_output
 def apply(
@@ -370,8 +326,8 @@ def apply(
     with _options.limited(threads), LastingInterrupt() as interrupt, _stages(interrupt) as show:
         corpus = read_for_model(learnt.words_, files, column=column, show=show, tokenizer=learnt.tokenizer_)
         counts, n_rows = corpus.counted.counts, corpus.counted.counts.shape[0]
-        ids = row_ids.read_row_ids(files, id_column, append=append, n_rows=n_rows)
-        labels = row_ids.read_row_ids(files, by, append=False, n_rows=n_rows, option="--by")
+        ids = read_row_ids(files, id_column, append=append, n_rows=n_rows)
+        labels = read_row_ids(files, by, append=False, n_rows=n_rows, option="--by")
         show("finding topics", 0, None)
         if labels is not None:
             found = shares_in_groups(learnt, counts, [label for (label,) in labels.rows])

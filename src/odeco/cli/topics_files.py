@@ -18,10 +18,9 @@ from rich.table import Table
 
 from odeco._util.files import save_arrays
 from odeco._util.types import FloatArray
-from odeco.cli.faults import command_line
-from odeco.cli.output import Output, as_cell, console, csv_text, deliver, emit_json, note, write_text
-from odeco.cli.row_ids import RowIds, as_texts
-from odeco.datasets.corpora import Document, python_documentation
+from odeco.cli.app import command_line
+from odeco.cli.output import Output, RowIds, as_cell, as_texts, console, csv_text, deliver, emit_json, note, write_text
+from odeco.datasets import Document, python_documentation
 from odeco.decompose.files import versions
 from odeco.display.tables import privacy_sentence
 from odeco.errors import VocabularyError

@@ -14,10 +14,10 @@ from typing import Any
 import click
 import numpy as np
 
-from odeco.cli.faults import advice
+from odeco.cli.app import advice
 from odeco.cli.options import load_groups
 from odeco.cli.output import console, emit_json, note
-from odeco.cli.spending import Request, agree_to_spend
+from odeco.cli.private import Request, agree_to_spend
 from odeco.cli.topics_files import (
     Corpus,
     Learnt,

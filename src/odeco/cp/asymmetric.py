@@ -15,10 +15,13 @@ points are symmetric, so are image and step: a fit that starts there stays there
 
 A pencil of two random slices A D Bᵀ and A E Bᵀ gives A. The product of A⁻¹ with the unfolding has one term in each row,
 b ⊗ c ⊗ …, whose vectors are the leading ones of its own unfoldings.
+
+Of a sparse tensor (`SparseProblem`), images, gradients and a dense core are computed from the non-zero entries alone.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Sequence
@@ -31,12 +34,22 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
 from odeco.cp.fit import real_eigenvectors
 from odeco.cp.problem import CPProblem
-from odeco.cp.rank import SIGNIFICANCE, PartlySymmetricNoise, ProductNoise, n_distinct
-from odeco.cp.spectrum import Spectra, spectra_of_axes, tracy_widom_chance
+from odeco.cp.rank import SIGNIFICANCE, NoiseLaw, n_distinct, n_identifiable_terms, product_noise
+from odeco.cp.spectrum import Spectra, spectra_of_axes, spectra_of_images, spectrum_of_gram, tracy_widom_chance
 from odeco.power.gauss_newton_step import conjugate_gradients
 from odeco.power.power_method import Schedule, run
 from odeco.power.solver import normalise
-from odeco.tensors.asymmetric import AsymmetricTensor, term_weights
+from odeco.tensors.asymmetric import (
+    AsymmetricTensor,
+    EmbeddedTerms,
+    SparseAsymmetricTensor,
+    as_terms,
+    entries_of,
+    factors_of,
+    split,
+    term_weights,
+    values_of,
+)
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
 
@@ -45,36 +58,6 @@ _MAX_DIRECT = 500
 
 #: Every step is damped by at least this share of its own scale: for lengths shifted between factors, H is zero.
 _MIN_DAMPING = 1e-9
-
-
-def n_identifiable_terms(parts: tuple[int, ...], symmetric: tuple[int, ...] = ()) -> int:
-    """Return the largest number of terms that a random tensor of this shape determines.
-
-    It is below Π dᵢ / (1 + Σ (dᵢ − 1)), the number of entries over that of the unknowns of a term, and if the largest
-    axis has more than r = Π dᵢ − Σ (dᵢ − 1) entries, with the product and the sum over the others, below r; five shapes
-    have one less (Chiantini, Ottaviani and Vannieuwenhoven 2014, who checked all shapes up to 15,000 entries). Three
-    kinds of shape have one more. If the others are 2 x m, r = m, and the span of m of their rank-one matrices holds no
-    further one: the terms of 2 x m x n with m ≤ n are those of a matrix pencil. 3 x 4 x 5 and 2 x 2 x 2 x 3 determine
-    as many terms as entries allow (Hauenstein, Oeding, Ottaviani and Sommese 2019).
-
-    Of a tensor that is symmetric along some axes only a bound is known: k terms are determined if Σ min(dᵢ, k) ≥
-    2k + p − 1 (Kruskal 1977; Sidiropoulos and Bro 2000).
-    """
-    if symmetric:
-        numbers = range(1, sum(parts))
-        return max((k for k in numbers if sum(min(size, k) for size in parts) >= 2 * k + len(parts) - 1), default=1)
-    *others, largest = sorted(parts)
-    perfect = {(3, 4, 5): 6, (2, 2, 2, 3): 4}
-    if (*others, largest) in perfect:
-        return perfect[*others, largest]
-    if len(others) == 2 and others[0] == 2:
-        return others[1]
-    most = -(-math.prod(parts) // (1 + sum(parts) - len(parts))) - 1
-    unbalanced = math.prod(others) - sum(others) + len(others)
-    if largest > unbalanced:
-        most = min(most, unbalanced - 1)
-    exceptions = {(3, 4, 4): 5, (4, 4, 4): 6, (3, 6, 6): 8, (2, 2, largest, largest): 2 * largest - 1, (2,) * 5: 5}
-    return most - (exceptions.get((*others, largest)) == most)
 
 
 class AsymmetricProblem(CPProblem):
@@ -94,9 +77,9 @@ class AsymmetricProblem(CPProblem):
         self.n_entries = self.noise.n_entries
 
     @property
-    def noise(self) -> ProductNoise:
+    def noise(self) -> NoiseLaw:
         """The law of the largest value of noise at products of unit vectors."""
-        return PartlySymmetricNoise(self.parts, self.symmetric) if self.symmetric else ProductNoise(self.parts)
+        return product_noise(self.parts, self.symmetric)
 
     @property
     def n_identifiable(self) -> int:
@@ -334,36 +317,6 @@ class AsymmetricProblem(CPProblem):
         return normalise(self._shared(vectors, signed=True), self.parts, random) if self.symmetric else vectors
 
 
-def split(vectors: FloatArray, parts: tuple[int, ...]) -> list[FloatArray]:
-    """Return the pieces of vectors, one matrix for each axis."""
-    return np.split(vectors, np.cumsum(parts)[:-1])
-
-
-def factors_of(terms: Components, parts: tuple[int, ...]) -> list[FloatArray]:
-    """Return the unit vectors of terms, one matrix for each axis."""
-    return split(terms.vectors * math.sqrt(len(parts)), parts)
-
-
-def as_terms(pieces: list[FloatArray], weights: FloatArray | None = None) -> Components:
-    """Return terms from vectors along each axis; unless weights are given, they are the products of the lengths."""
-    lengths = [np.linalg.norm(piece, axis=0) for piece in pieces]
-    units = [piece / np.where(length > 0, length, 1.0) for piece, length in zip(pieces, lengths, strict=True)]
-    weights = np.prod(lengths, axis=0) if weights is None else weights
-    return Components(weights, np.concatenate(units) / math.sqrt(len(pieces)), len(pieces))
-
-
-def entries_of(terms: Components, parts: tuple[int, ...]) -> FloatArray:
-    """Return the sum of terms as an array."""
-    first, *others = factors_of(terms, parts)
-    last = others.pop()
-    products = first * terms.weights
-    with one_blas_thread():
-        for factor in others:
-            products = (products[:, None, :] * factor).reshape(products.shape[0] * factor.shape[0], terms.n_components)
-        total: FloatArray = (products @ last.T).reshape(parts)
-    return total
-
-
 def explained_by_terms(tensor: Oracle, terms: Components) -> float | None:
     """Return 1 − ‖T − C‖² / ‖T‖² for an embedded tensor T and terms C, or None if the norm is not known."""
     whole = tensor.squared_norm()
@@ -373,12 +326,6 @@ def explained_by_terms(tensor: Oracle, terms: Components) -> float | None:
     inner = float(weights @ values_of(tensor, terms.vectors))
     squared = float(weights @ gram_of_terms(terms.vectors, tensor.parts) @ weights)
     return (2 * inner - squared) * math.factorial(tensor.order) / whole
-
-
-def values_of(tensor: Oracle, vectors: FloatArray) -> FloatArray:
-    """Return T(a, b, …) for the unit vectors (a, b, …)/√p of an embedded tensor."""
-    values: FloatArray = tensor.value(vectors) * tensor.order ** (tensor.order / 2) / math.factorial(tensor.order)
-    return values
 
 
 def gram_of_terms(vectors: FloatArray, parts: tuple[int, ...]) -> FloatArray:
@@ -450,3 +397,42 @@ def _random_slice(entries: DataArray, n_axes: int, generator: np.random.Generato
         for _ in range(n_axes):
             entries = np.tensordot(generator.standard_normal(entries.shape[0]), entries, axes=(0, 0))
     return entries
+
+
+#: Up to this size of an axis the Gram matrix of an unfolding is formed.
+_MAX_GRAM = 1000
+
+
+class SparseProblem(AsymmetricProblem):
+    """A sparse asymmetric tensor and the least-squares fit of its terms. Only its core is dense."""
+
+    oracle: SparseAsymmetricTensor  # type: ignore[assignment]
+
+    def __init__(self, tensor: SparseAsymmetricTensor) -> None:
+        self.oracle, self.parts, self.order, self.symmetric = tensor, tensor.parts, tensor.order, ()
+        self.whole = float(tensor.values @ tensor.values)
+        self.n_entries = math.prod(tensor.parts)
+
+    @property
+    def has_entries(self) -> bool:
+        """False: a residual has entries everywhere."""
+        return False
+
+    def without(self, components: Components) -> AsymmetricProblem:
+        """Return the tensor minus terms, which is not formed; only its images are known."""
+        left = copy.copy(self)
+        left.oracle = self.oracle - EmbeddedTerms(components, self.parts)  # type: ignore[assignment]
+        return left
+
+    def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
+        """Return the spectra of the unfoldings, or those of at least `width` images if an axis is long."""
+        if max(self.parts) > _MAX_GRAM:
+            return spectra_of_images(self.oracle, width, generator)
+        grams = [(unfolding @ unfolding.T).toarray() for unfolding in map(self.oracle.unfolding, range(self.order))]
+        n_columns = [self.n_entries // size for size in self.parts]
+        spectra = [spectrum_of_gram(*each, self.oracle.rounding) for each in zip(grams, n_columns, strict=True)]
+        return Spectra(tuple(spectra))
+
+    def inside(self, bases: Sequence[FloatArray]) -> AsymmetricProblem:  # type: ignore[override]
+        """Return the core, a dense tensor."""
+        return AsymmetricProblem(AsymmetricTensor(self.oracle.contract(bases)))

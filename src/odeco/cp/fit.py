@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.problem import CPProblem
+from odeco.cp.problem import CPProblem, Fit
 from odeco.power.solver import choose_shifts, normalise, power_step, uniform_starts
+from odeco.tensors.asymmetric import split
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.oracle import Oracle
 
@@ -78,31 +78,6 @@ _SEARCH_STARTS, _SEARCH_IMAGES, SEARCH_GAIN, _SEARCH_PATIENCE = 12, 50, 1e-2, 4
 
 #: Vectors whose cosine is above this have reached, or are approaching, the same component.
 _CLOSE = 0.9
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Components at a least-squares optimum.
-
-    Attributes
-    ----------
-    components : Components
-        Weights and vectors, in the order of the start.
-    explained : float
-        2⟨T, C⟩ − ‖C‖²: what the components take off the squared norm of the tensor.
-    residuals : array
-        ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component: its distance from a stationary point.
-    history : tuple of float
-        Length of every step over that of the components.
-    converged : bool
-        Whether the fit ended before the largest number of steps.
-    """
-
-    components: Components
-    explained: float
-    residuals: FloatArray
-    history: tuple[float, ...]
-    converged: bool
 
 
 def refine(
@@ -340,7 +315,7 @@ def power_limits(oracle: Oracle, block: FloatArray, *, max_count: int) -> FloatA
     for _ in range(_POWER_STEPS):
         block = normalise(oracle.image(block), oracle.parts, block)
     block = block[:, np.argsort(-np.abs(oracle.value(block)), kind="stable")]
-    pieces = np.split(block, np.cumsum(oracle.parts)[:-1])
+    pieces = split(block, oracle.parts)
     close = np.logical_and.reduce([np.abs(piece.T @ piece) * len(pieces) > _CLOSE for piece in pieces])
     kept: list[int] = []
     for index in range(block.shape[1]):

@@ -1,34 +1,36 @@
-"""CP fits with more components than dimensions, at order 4 and above, and their number.
+"""CP fits with more components than dimensions, and their number.
 
-The flattening of the tensor has the number of components for its rank, and `odeco.cp.subspace_power` finds them in its
-span. From there all are fitted together by least squares (`odeco.cp.fit.refine`). Three tests follow, as for fewer
-components (`odeco.cp.selection`):
+*At order 4 and above* the flattening of the tensor has the number of components for its rank, and
+`odeco.cp.subspace_power` finds them in its span. From there all are fitted together by least squares
+(`odeco.cp.fit.refine`). Three tests follow, as for fewer components (`odeco.cp.selection`):
 
 * The fit must leave no more than the noise that the other singular values of the flattening show. If it leaves more, it
   is started again with other starts.
 * What it leaves must look like noise: its largest value on the sphere is compared with that of Gaussian noise.
 * A component must be worth its place. What the squared misfit gains by it, with all others fitted anew, is to first
   order the square of its weight over its standard error, in units of the variance of the noise (Wald's test).
+
+*At order 3, and for asymmetric tensors*, no matrix has the components for its range, and the starts of
+`odeco.cp.fit.fit_in_span` find d of them at most. A random tensor determines up to `CPProblem.n_identifiable` of them.
+Up to some share of that number, Gauss-Newton steps from random vectors reach the components. Where they end at another
+optimum, a part of the components is replaced by random vectors, and the fit goes on from there if this lowers the
+misfit (iterated local search); after several failures in a row all components are drawn anew.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.fit import Fit, polish, refine, strongest
+from odeco.cp.fit import polish, refine, strongest, with_weights
+from odeco.cp.problem import Callback, CPProblem, Fit, Left, RankSelection, Stage, rounding_error, what_is_left
 from odeco.cp.rank import SIGNIFICANCE, RankEvidence
-from odeco.cp.selection import USUAL_CHANCE as USUAL_CHANCE
-from odeco.cp.selection import USUAL_SPLIT as USUAL_SPLIT
-from odeco.cp.selection import Callback, RankSelection, Stage, evidence_of, rounding_error, what_is_left
-from odeco.cp.spectrum import FEWEST_FOR_A_LAW
-from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_power_method
+from odeco.cp.selection import evidence_of
+from odeco.cp.subspace_power import FlattenedProblem, flattened_problem, largest_rank, subspace_power_method
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.errors import RankError
 from odeco.tensors.components import Components, no_components
@@ -41,107 +43,14 @@ from odeco.tensors.packed import PackedTensor
 #: A flattening with more entries than this is not formed, and one with more rows or columns is not searched for a rank.
 _MAX_ENTRIES, _MAX_ROWS = 2**27, 2000
 
-#: Eigenvalues of the Gram matrix of the unfolding up to this multiple of the rounding error of the largest are zero.
-_ROUNDING_MULTIPLE = 100.0
-
-#: Starts of the subspace power method, and the multiple of the noise in the flattening that a good fit leaves.
-_N_STARTS, _NOISE_FACTOR = 4, 1.5
+#: The largest number of starts of the subspace power method.
+_N_STARTS = 4
 
 #: A fit whose misfit is below this share of the squared norm is continued to the last digit.
-_LITTLE = 1e-12
+_TINY = 1e-12
 
 #: The largest number of components that are added to, or removed from, the rank of the flattening.
 _MAX_CHANGES = 5
-
-
-class FlattenedProblem(SymmetricProblem):
-    """The least-squares fit of a tensor that is given by its flattening."""
-
-    def __init__(self, tensor: FlattenedTensor) -> None:
-        super().__init__(tensor, tensor.squared_norm())
-        self.tensor, self.flattening = tensor, self
-        self._misfits: dict[Components, float] = {}
-
-    @property
-    def has_entries(self) -> bool:
-        """The flattening has them."""
-        return True
-
-    @cached_property
-    def spectrum(self) -> FlatteningSpectrum:
-        """The singular values of the flattening."""
-        return FlatteningSpectrum.of(self.tensor.matrix, self.tensor.rounding)
-
-    def misfit(self, components: Components) -> float:
-        """Return ‖T − C‖² from the flattening."""
-        if components not in self._misfits:
-            self._misfits[components] = self.tensor.minus(components).squared_norm()
-        return self._misfits[components]
-
-    def residual(self, components: Components) -> FlattenedProblem:
-        """Return the tensor minus components."""
-        return FlattenedProblem(self.tensor.minus(components))
-
-    without = residual
-
-    def inside(self, bases: Sequence[FloatArray]) -> FlattenedProblem:
-        """Return the tensor in the coordinates of an orthonormal basis."""
-        return FlattenedProblem(self.tensor.within(bases[0]))
-
-    def divided(self, scales: Sequence[FloatArray]) -> FlattenedProblem:
-        """Return the tensor in coordinates that are divided by the scales."""
-        return FlattenedProblem(self.tensor.divided(scales[0]))
-
-    def _unfolding(self) -> FloatArray:
-        return self.tensor.rows.unfolding(self.tensor.matrix)
-
-    def noise_beside(self, rank: int) -> float | None:
-        """Return the squared norm of the noise by the singular values after the first `rank` ones, if these are clear.
-
-        None if the unfolding has enough eigenvalues to show it: this spectrum takes longer.
-        """
-        enough = self.oracle.dimension - rank >= FEWEST_FOR_A_LAW
-        return None if enough or self.spectrum.n_clear < rank else self._noise_beside(rank)
-
-    def suggested_rank(self) -> int | None:
-        """Return the rank of the flattening, if it is at most d and there is noise to tell it from."""
-        rank, size = self.spectrum.n_clear, self.spectrum.values.size
-        return rank if rank <= self.oracle.dimension and self.spectrum.n_usable == size else None
-
-    def start(self, rank: int, generator: np.random.Generator) -> Components | None:
-        """Return what the subspace power method finds; None for few components, where other starts are faster."""
-        if 2 * rank < self.oracle.dimension or self.spectrum.n_clear < rank:
-            return None
-        tensor = self.tensor
-        return subspace_power_method(
-            tensor.matrix, tensor.dimension, tensor.order, rank, generator, spectrum=self.spectrum
-        )
-
-    def _noise_beside(self, rank: int) -> float:
-        free = max(1, self.tensor.columns.size - rank)
-        return self.spectrum.noise_after(rank) / free * self.tensor.matrix.size
-
-    def expected_misfit(self, rank: int) -> float:
-        """Return the squared norm that noise leaves beside `rank` components, by the other singular values."""
-        free = max(0.0, 1 - rank * self.oracle.dimension / self.n_entries)
-        return max(rounding_error(self), _NOISE_FACTOR * self._noise_beside(rank) * free)
-
-
-def flattened_problem(oracle: Oracle, flattening: FloatArray) -> tuple[FlattenedProblem, FloatArray]:
-    """Return the problem of an oracle with this flattening, and a basis of its coordinates.
-
-    The basis spans the unfolding, so that a tensor that does not depend on all directions is searched in those that it
-    depends on.
-    """
-    dimension = oracle.dimension
-    tensor = FlattenedTensor(flattening, dimension, oracle.order, rounding=oracle.rounding)
-    with one_blas_thread():
-        values, vectors = np.linalg.eigh(tensor.unfolding_gram())
-    used = values > _ROUNDING_MULTIPLE * max(oracle.rounding, float(np.finfo(np.float64).eps)) * values[-1]
-    if used.all():
-        return FlattenedProblem(tensor), np.eye(dimension)
-    basis = vectors[:, used]
-    return FlattenedProblem(tensor.within(basis)), basis
 
 
 def in_packed_coordinates(oracle: Oracle) -> Oracle:
@@ -256,7 +165,7 @@ def _best_fit(problem: FlattenedProblem, rank: int, generator: np.random.Generat
         )
         fit = refine(problem, start)
         misfit = problem.misfit(fit.components)
-        if rounding_error(problem) < misfit <= _LITTLE * problem.whole:
+        if rounding_error(problem) < misfit <= _TINY * problem.whole:
             fit = polish(problem, fit.components)
             misfit = problem.misfit(fit.components)
         if best.components.n_components == 0 or misfit < best_misfit:
@@ -293,3 +202,203 @@ def heights_of(problem: SymmetricProblem, components: Components, deviation: flo
     errors = standard_errors(components, deviation)[0]
     heights: FloatArray = np.abs(components.weights) / (errors * problem.noise.unit)
     return heights
+
+
+#: The largest number of steps in all, from a random start, and after a perturbation.
+_MAX_STEPS, _START_STEPS, _PERTURBED_STEPS = 400, 80, 30
+
+#: With an unknown rank: the largest number of steps for each rank, the largest dimension, the largest rank over it, the
+#: largest share of the variance of the entries that noise has, and the factor by which one more component lowers the
+#: standard deviation if it is not of noise.
+_SELECTION_STEPS, _MAX_DIMENSION, _MAX_RATIO, _LITTLE_NOISE, _FLAT = 120, 20, 1.5, 0.03, 0.7
+
+#: A matrix whose smallest eigenvalue is below this share of the largest counts as singular.
+_LEAST_EIGENVALUE = 1e-6
+
+#: The largest share of components that are replaced at once, and the number of failures after which all are drawn anew.
+_SHARE, _MAX_FAILURES = 0.3, 6
+
+#: What looks like noise may still be the misfit of a bad optimum: perturbations or starts that must not lower it. A bad
+#: optimum leaves a good part of a component, so one is enough where less than this share of the squared norm is left.
+_N_CONFIRMATIONS, _HARDLY_ANY = 5, 1e-6
+
+#: A perturbation succeeds if it lowers the misfit to this share.
+_BETTER = 0.98
+
+#: A fit that leaves less than this share of the squared norm is continued to the last digit, and its misfit is computed
+#: from the entries.
+_LITTLE = 1e-10
+
+
+def fit_from_random_starts(
+    problem: CPProblem, rank: int, generator: np.random.Generator, *, callback: Callback | None = None
+) -> RankSelection:
+    """Fit a given number of components that is larger than the dimension, or than every axis."""
+    spectra = problem.spectra(problem.oracle.dimension, generator)
+    used = [basis for basis, _ in spectra.leading(problem.oracle.dimension)]
+    bases = [basis if basis.shape[1] < basis.shape[0] else np.eye(len(basis)) for basis in used]
+    widths = [basis.shape[1] for basis in bases]
+    whole = problem.has_entries and sum(widths) == problem.oracle.dimension
+    core = problem if whole else problem.inside(bases)
+    most = max(*widths, core.n_identifiable)
+    if rank > most:
+        raise ValueError(
+            f"`n_components` must be at most {most}, because the tensor depends on "
+            f"{' x '.join(map(str, widths))} directions only. Got {rank}."
+        )
+    with one_blas_thread():
+        search = _Search(core, rank, generator)
+        while not search.done:
+            if callback is not None:
+                callback(Stage(f"fitting {rank} components", problem.outside(bases, search.best.components)))
+            search.advance()
+    fit = replace(search.best, components=problem.outside(bases, search.best.components))
+    return RankSelection(fit, None, search.deviation, search.left)
+
+
+def select_from_random_starts(
+    problem: SymmetricProblem, generator: np.random.Generator, *, callback: Callback | None = None
+) -> RankSelection | None:
+    """Fit the smallest number of components above the dimension that leaves nothing, or what looks like noise.
+
+    What looks like noise must not be lowered much by one more component. None if no number up to `_MAX_RATIO` times the
+    dimension is found, or in many dimensions, where it would take too long.
+    """
+    dimension = problem.oracle.dimension
+    most = min(problem.n_identifiable, int(_MAX_RATIO * dimension) + 1)
+    if dimension > _MAX_DIMENSION or not problem.has_entries:
+        return None
+    previous: _Search | None = None
+    with one_blas_thread():
+        for rank in range(dimension + 1, most + 1):
+            search = _Search(problem, rank, generator, max_steps=_SELECTION_STEPS)
+            while not search.done:
+                if callback is not None:
+                    callback(Stage(f"fitting {rank} components", search.best.components))
+                search.advance()
+            found = search if search.exhausted else previous
+            if found is not None and (search.exhausted or search.deviation > _FLAT * found.deviation):
+                if not is_isolated(found.best.components):
+                    return None
+                fit, chance = found.best, 1.0 if found.exhausted else found.chance
+                # A larger rank would have components that are not determined.
+                flags = {"exhausted": found.exhausted, "supported": True}
+                heights = heights_of(problem, fit.components, found.deviation)
+                evidence = evidence_of(
+                    problem, fit.components, found.largest, chance, heights, found.deviation, **flags
+                )
+                return RankSelection(fit, evidence, found.deviation, found.left)
+            previous = search if search.complete else None
+    return None
+
+
+def is_isolated(components: Components) -> bool:
+    """Return whether no other components near these have the same sum: their Gauss-Newton matrix is not singular.
+
+    More components than a tensor has fit it in a continuum of ways.
+    """
+    vectors, order = components.vectors, components.order
+    gram: FloatArray = vectors.T @ vectors
+    matrix = np.einsum("ab,ij->aibj", np.eye(vectors.shape[0]), gram ** (order - 1))
+    matrix += (order - 1) * np.einsum("aj,ji,bi->aibj", vectors, gram ** (order - 2), vectors)
+    values = np.linalg.eigvalsh(matrix.reshape(vectors.size, vectors.size))
+    return bool(values[0] > _LEAST_EIGENVALUE * values[-1])
+
+
+class _Search:
+    """An iterated local search for the best fit of a number of components.
+
+    Attributes
+    ----------
+    best : Fit
+        The best fit so far.
+    chance : float
+        The probability that noise has a value as large as the largest one of what the best fit leaves, or makes a
+        component look like two.
+    largest : Components
+        The component at the largest value; none if nothing is left.
+    """
+
+    def __init__(
+        self, problem: CPProblem, rank: int, generator: np.random.Generator, *, max_steps: int = _MAX_STEPS
+    ) -> None:
+        self._problem, self._rank, self._generator, self._max_steps = problem, rank, generator, max_steps
+        self.largest = no_components(problem.oracle.dimension, problem.oracle.order)
+        self._n_steps, self._n_failures, self._n_idle = 0, 0, 0
+        self.best, self.chance, self._misfit = self._start(), 0.0, math.inf
+        self._current = self.best
+        self._look()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the best fit leaves nothing but rounding error."""
+        return self._misfit <= rounding_error(self._problem)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left, or what looks like noise and is not lowered any more, or the steps are used up."""
+        wanted = 1 if self._misfit <= _HARDLY_ANY * self._problem.whole else _N_CONFIRMATIONS
+        confirmed = self.left == "noise" and self._n_idle >= wanted
+        return self.exhausted or confirmed or self._n_steps >= self._max_steps
+
+    @property
+    def left(self) -> Left:
+        """What the best fit leaves."""
+        return what_is_left(self._problem, self._misfit, self.chance)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the best fit explains far more than it would of noise."""
+        variance = self._problem.whole / self._problem.n_entries
+        return self.left != "more" and self.deviation**2 <= _LITTLE_NOISE * variance
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise at a unit vector, if the best fit leaves nothing else."""
+        squared_norm = max(self._misfit, rounding_error(self._problem))
+        return self._problem.noise.deviation(squared_norm, self._rank)
+
+    def advance(self) -> None:
+        """Perturb the current fit, or start anew after several failures."""
+        whole = self._problem.whole
+        if self._n_failures == _MAX_FAILURES:
+            self._n_failures, self._current = 0, self._start()
+        else:
+            found = self._perturbed()
+            improved = whole - found.explained < _BETTER * (whole - self._current.explained)
+            self._n_failures = 0 if improved else self._n_failures + 1
+            self._current = found if improved else self._current
+        better = whole - self._current.explained < _BETTER * (whole - self.best.explained)
+        self._n_idle = 0 if better else self._n_idle + 1
+        if better:
+            self.best = self._current
+            self._look()
+
+    def _start(self) -> Fit:
+        shape = (self._problem.oracle.dimension, self._rank)
+        return self._refined(self._generator.standard_normal(shape), _START_STEPS)
+
+    def _perturbed(self) -> Fit:
+        n_replaced = max(1, round(_SHARE * self._rank * self._generator.random()))
+        kept = self._current.components.vectors[:, self._generator.permutation(self._rank)[n_replaced:]]
+        new = self._generator.standard_normal((kept.shape[0], n_replaced))
+        return self._refined(np.hstack([kept, new]), _PERTURBED_STEPS)
+
+    def _refined(self, directions: FloatArray, max_steps: int) -> Fit:
+        start = with_weights(self._problem, directions, self._generator)
+        fit = refine(self._problem, start, max_steps=max_steps)
+        self._n_steps += max(1, len(fit.history))
+        return fit
+
+    def _look(self) -> None:
+        """Look at what the best fit leaves."""
+        problem = self._problem
+        self._misfit = problem.whole - self.best.explained
+        if self._misfit <= _LITTLE * problem.whole:
+            self.best = polish(problem, self.best.components)
+            self._misfit = problem.misfit(self.best.components)
+        if not self.exhausted:
+            self.largest = strongest(problem.without(self.best.components), self._generator)
+            self.chance = problem.noise.chance(problem.noise.height(float(self.largest.weights[0]), self.deviation))
+            if self.chance > SIGNIFICANCE:  # a component that stands for two leaves little at any one vector
+                self.chance = min(self.chance, problem.test_pairs(self.best.components, self.deviation)[0])

@@ -1,5 +1,6 @@
-"""A tensor to fit with the algebra of its components: what `odeco.cp.fit` asks of every kind of tensor.
+"""Problem and solution of a CP fit: a tensor with the algebra of its components, and what a fit of it returns.
 
+`CPProblem` is what `odeco.cp.fit` asks of every kind of tensor, `Fit` and `RankSelection` are what fits return.
 `odeco.cp.symmetric` has one vector per component, `odeco.cp.asymmetric` one per axis.
 """
 
@@ -7,30 +8,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Protocol, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.cp.rank import NoiseLaw
+from odeco.cp.rank import SIGNIFICANCE, NoiseLaw, RankEvidence
 from odeco.cp.spectrum import Spectra
 from odeco.power.power_method import Schedule
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
-
-
-class Flattening(Protocol):
-    """What the flattening of a symmetric tensor of order 4 or more shows, and its unfolding does not."""
-
-    def noise_beside(self, rank: int) -> float | None:
-        """Return the squared norm of the noise beside `rank` components; None if the unfolding shows it as well."""
-
-    def suggested_rank(self) -> int | None:
-        """Return the number of components, if it is at most the dimension and there is noise to tell it from."""
-
-    def start(self, rank: int, generator: np.random.Generator) -> Components | None:
-        """Return components near an optimum; None for few of them, where other starts are faster."""
 
 
 class CPProblem(ABC):
@@ -44,14 +33,11 @@ class CPProblem(ABC):
         Its squared norm, known or estimated; 0 if it is neither.
     n_entries : int
         The number of its independent entries.
-    flattening : Flattening or None
-        What the flattening shows, if it is formed.
     """
 
     oracle: Oracle
     whole: float
     n_entries: int
-    flattening: Flattening | None = None
 
     @property
     @abstractmethod
@@ -132,7 +118,21 @@ class CPProblem(ABC):
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""
 
+    # What the flattening of a symmetric tensor of order 4 or more shows, and its unfolding does not
+
+    def noise_beside(self, rank: int) -> float | None:  # noqa: ARG002
+        """Return the squared norm of the noise beside `rank` components; None if the unfolding shows it as well."""
+        return None
+
+    def suggested_rank(self) -> int | None:
+        """Return the number of components, if it is at most the dimension and there is noise to tell it from."""
+        return None
+
     # Starts
+
+    def start(self, rank: int, generator: np.random.Generator) -> Components | None:  # noqa: ARG002
+        """Return components near an optimum; None where other starts are faster."""
+        return None
 
     @abstractmethod
     def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
@@ -161,3 +161,90 @@ class CPProblem(ABC):
     @abstractmethod
     def normalised(self, directions: FloatArray, generator: np.random.Generator) -> FloatArray:
         """Return unit vectors, also in place of vectors that are zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Components at a least-squares optimum.
+
+    Attributes
+    ----------
+    components : Components
+        Weights and vectors, in the order of the start.
+    explained : float
+        2⟨T, C⟩ − ‖C‖²: what the components take off the squared norm of the tensor.
+    residuals : array
+        ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component: its distance from a stationary point.
+    history : tuple of float
+        Length of every step over that of the components.
+    converged : bool
+        Whether the fit ended before the largest number of steps.
+    """
+
+    components: Components
+    explained: float
+    residuals: FloatArray
+    history: tuple[float, ...]
+    converged: bool
+
+
+#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included: it grows
+#: with the root of the condition number of the Gauss-Newton matrix.
+_ROUNDING_OF_FIT = 4096.0
+
+
+Left = Literal["nothing", "noise", "more"]
+
+
+def rounding_error(problem: CPProblem) -> float:
+    """Return the squared norm up to which a residual counts as rounding error."""
+    eps = max(problem.oracle.rounding, float(np.finfo(np.float64).eps))
+    return problem.whole * ((_ROUNDING_OF_FIT * eps) ** 2 if problem.has_entries else 100 * eps)
+
+
+def what_is_left(problem: CPProblem, misfit: float, chance: float) -> Left:
+    """Return what a fit leaves, given the probability that noise has a value as large as its largest."""
+    if misfit <= rounding_error(problem):
+        return "nothing"
+    return "noise" if chance > SIGNIFICANCE else "more"
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What a fit is doing, for a callback.
+
+    Attributes
+    ----------
+    status : str
+        What comes next, in words.
+    components : Components
+        The components of the best fit so far; there may be none.
+    """
+
+    status: str
+    components: Components
+
+
+@dataclass(frozen=True, eq=False)
+class RankSelection:
+    """A fit with the evidence for its rank.
+
+    Attributes
+    ----------
+    fit : Fit
+        The components.
+    evidence : RankEvidence or None
+        The evidence for the rank, if it was selected.
+    deviation : float
+        Standard deviation of the noise at a unit vector.
+    left : {"nothing", "noise", "more"}
+        What is left of the tensor: rounding error, what looks like noise, or something that noise would not show.
+    """
+
+    fit: Fit
+    evidence: RankEvidence | None
+    deviation: float
+    left: Left
+
+
+Callback = Callable[[Stage], object]

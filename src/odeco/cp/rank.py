@@ -10,7 +10,7 @@ where Θₚ is the complexity of Auffinger, Ben Arous and Černý. Θₚ is zero
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -162,11 +162,30 @@ def clear_height(dimension: int, order: int) -> float:
     return float(scipy.optimize.brentq(excess, lowest, 10 * lowest, xtol=1e-4))
 
 
-class NoiseLaw(ABC):
-    """What the largest value of Gaussian noise is, and with which chance.
+@dataclass(frozen=True)
+class NoiseLaw:
+    """The law of the largest value of Gaussian noise. Heights are values over `unit` standard deviations.
 
-    Heights are values over `unit` standard deviations.
+    Attributes
+    ----------
+    n_entries, freedom : int
+        How many independent entries noise has, and how many numbers describe a component.
+    unit : float
+        The unit of heights, in standard deviations.
+    typical : float
+        The height that noise alone reaches.
+    clear : callable
+        Returns the height that noise exceeds with a chance of at most `SIGNIFICANCE`.
+    chance : callable
+        Returns an upper bound on the chance that noise reaches a height.
     """
+
+    n_entries: int
+    freedom: int
+    unit: float
+    typical: float
+    clear: Callable[[], float]
+    chance: Callable[[float], float]
 
     def deviation(self, squared_norm: float, rank: int) -> float:
         """Return the standard deviation at a unit vector of noise of which a fit of `rank` components leaves this."""
@@ -176,76 +195,21 @@ class NoiseLaw(ABC):
         """Return the height of a value in noise of this standard deviation."""
         return abs(amount) / (deviation * self.unit)
 
-    @property
-    @abstractmethod
-    def n_entries(self) -> int:
-        """How many independent entries noise has."""
 
-    @property
-    @abstractmethod
-    def freedom(self) -> int:
-        """How many numbers a component is described by."""
-
-    @property
-    @abstractmethod
-    def unit(self) -> float:
-        """The unit of heights, in standard deviations."""
-
-    @property
-    @abstractmethod
-    def typical(self) -> float:
-        """The height that noise alone reaches."""
-
-    @property
-    @abstractmethod
-    def clear(self) -> float:
-        """The height that noise exceeds with a chance of at most `SIGNIFICANCE`."""
-
-    @abstractmethod
-    def chance(self, height: float) -> float:
-        """Return an upper bound on the chance that noise reaches a height."""
+def symmetric_noise(dimension: int, order: int) -> NoiseLaw:
+    """Return the law of symmetric noise on the unit sphere, by `chance_of_noise`; heights are in √d deviations."""
+    return NoiseLaw(
+        n_entries=n_distinct(dimension, order),
+        freedom=dimension,
+        unit=math.sqrt(dimension),
+        typical=ground_state(order),
+        clear=lambda: clear_height(dimension, order),
+        chance=lambda height: chance_of_noise(height, dimension, order),
+    )
 
 
-@dataclass(frozen=True)
-class SymmetricNoise(NoiseLaw):
-    """Symmetric noise on the unit sphere, by `chance_of_noise`; heights are in √d standard deviations."""
-
-    dimension: int
-    order: int
-
-    @property
-    def n_entries(self) -> int:
-        """C(d+p−1, p)."""
-        return math.comb(self.dimension + self.order - 1, self.order)
-
-    @property
-    def freedom(self) -> int:
-        """A vector."""
-        return self.dimension
-
-    @property
-    def unit(self) -> float:
-        """√d."""
-        return math.sqrt(self.dimension)
-
-    @property
-    def typical(self) -> float:
-        """E₀."""
-        return ground_state(self.order)
-
-    @property
-    def clear(self) -> float:
-        """By `clear_height`."""
-        return clear_height(self.dimension, self.order)
-
-    def chance(self, height: float) -> float:
-        """By `chance_of_noise`."""
-        return chance_of_noise(height, self.dimension, self.order)
-
-
-@dataclass(frozen=True)
-class ProductNoise(NoiseLaw):
-    """Noise with independent entries, at products of unit vectors u₁ ⊗ … ⊗ uₚ of the sizes d₁, …, dₚ.
+def product_noise(parts: tuple[int, ...], symmetric: tuple[int, ...] = ()) -> NoiseLaw:
+    """Return the law of noise with independent entries at products of unit vectors u₁ ⊗ … ⊗ uₚ of sizes d₁, …, dₚ.
 
     Its largest value X has a mean of at most Σ √dᵢ. For at two such products u and v, with the cosines cᵢ of uᵢ and vᵢ,
     the values differ by a variance of 2 − 2 Π cᵢ, and those of Σ ⟨gᵢ, uᵢ⟩, with independent Gaussian vectors gᵢ, by one
@@ -254,72 +218,27 @@ class ProductNoise(NoiseLaw):
     Fernique), and that of the sum is Σ E‖gᵢ‖ ≤ Σ √dᵢ. Since the variance at every point is 1, X exceeds its mean by t
     with a chance of at most exp(−t²/2) (Borell; Tsirelson, Ibragimov and Sudakov).
 
-    Heights are in Σ √dᵢ standard deviations. The bound is close: for three equal dᵢ the largest value is 2.87 √d, as
-    the ground state of the symmetric tensor over all parts says, where the bound has 3 √d.
+    Heights are in Σ √dᵢ standard deviations, so that the mean is at most 1. The bound is close: for three equal dᵢ the
+    largest value is 2.87 √d, as the ground state of the symmetric tensor over all parts says, where the bound has 3 √d.
+
+    Noise may be symmetric along some axes, at products a ⊗ … ⊗ a ⊗ c ⊗ …. If a occurs m times, the bound on the
+    variance of a difference has m terms 2 − 2 c for the cosine c of a and a'. They are the variance of √m ⟨g, a⟩, so
+    that the mean of the largest value is at most √(m d) + Σ √dᵢ.
     """
-
-    parts: tuple[int, ...]
-
-    @property
-    def n_entries(self) -> int:
-        """All of them."""
-        return math.prod(self.parts)
-
-    @property
-    def freedom(self) -> int:
-        """A unit vector for each axis, and a weight."""
-        return sum(self.parts) - len(self.parts) + 1
-
-    @property
-    def unit(self) -> float:
-        """Σ √dᵢ."""
-        return sum(math.sqrt(size) for size in self.parts)
-
-    @property
-    def typical(self) -> float:
-        """1, the bound on the mean."""
-        return 1.0
-
-    @property
-    def clear(self) -> float:
-        """Where the bound on the chance is `SIGNIFICANCE`."""
-        return 1 + math.sqrt(-2 * math.log(SIGNIFICANCE)) / self.unit
-
-    def chance(self, height: float) -> float:
-        """Return exp(−t²/2) for t standard deviations above the bound on the mean, 1 below it."""
-        return math.exp(-0.5 * (max(height - 1, 0.0) * self.unit) ** 2)
-
-
-@dataclass(frozen=True)
-class PartlySymmetricNoise(ProductNoise):
-    """Noise with independent entries up to the symmetry along some axes, at products a ⊗ … ⊗ a ⊗ c ⊗ ….
-
-    If a occurs m times, the bound of `ProductNoise` on the variance of a difference has m terms 2 − 2 c for the cosine
-    c of a and a'. They are the variance of √m ⟨g, a⟩, so that the mean of the largest value is at most √(m d) + Σ √dᵢ.
-    """
-
-    symmetric: tuple[int, ...]
-
-    @property
-    def _free(self) -> list[int]:
-        """The sizes of the other axes."""
-        return [size for axis, size in enumerate(self.parts) if axis not in self.symmetric]
-
-    @property
-    def n_entries(self) -> int:
-        """The distinct ones."""
-        return math.prod(self._free) * n_distinct(self.parts[self.symmetric[0]], len(self.symmetric))
-
-    @property
-    def freedom(self) -> int:
-        """A unit vector for all symmetric axes together and for each of the others, and a weight."""
-        return self.parts[self.symmetric[0]] + sum(self._free) - len(self._free)
-
-    @property
-    def unit(self) -> float:
-        """√(m d) + Σ √dᵢ."""
-        repeated = math.sqrt(len(self.symmetric) * self.parts[self.symmetric[0]])
-        return repeated + sum(math.sqrt(size) for size in self._free)
+    n_shared, vectors = len(symmetric), [size for axis, size in enumerate(parts) if axis not in symmetric]
+    n_entries, unit = math.prod(vectors), sum(math.sqrt(size) for size in vectors)
+    if symmetric:  # one vector for all of these axes
+        shared = parts[symmetric[0]]
+        n_entries, unit = n_entries * n_distinct(shared, n_shared), math.sqrt(n_shared * shared) + unit
+        vectors.append(shared)
+    return NoiseLaw(
+        n_entries=n_entries,
+        freedom=sum(vectors) - len(vectors) + 1,  # unit vectors and a weight
+        unit=unit,
+        typical=1.0,
+        clear=lambda: 1 + math.sqrt(-2 * math.log(SIGNIFICANCE)) / unit,
+        chance=lambda height: math.exp(-0.5 * (max(height - 1, 0.0) * unit) ** 2),
+    )
 
 
 def n_distinct(dimension: int, order: int) -> int:
@@ -344,3 +263,33 @@ def ground_state(order: int) -> float:
     """Return E₀: Gaussian noise on the sphere reaches about E₀ √d standard deviations (1.657 √d at order 3)."""
     edge = 2 * math.sqrt((order - 1) / order)
     return float(scipy.optimize.brentq(lambda height: complexity(height, order), edge, 10 * edge))
+
+
+def n_identifiable_terms(parts: tuple[int, ...], symmetric: tuple[int, ...] = ()) -> int:
+    """Return the largest number of terms that a random tensor of this shape determines.
+
+    It is below Π dᵢ / (1 + Σ (dᵢ − 1)), the number of entries over that of the unknowns of a term, and if the largest
+    axis has more than r = Π dᵢ − Σ (dᵢ − 1) entries, with the product and the sum over the others, below r; five shapes
+    have one less (Chiantini, Ottaviani and Vannieuwenhoven 2014, who checked all shapes up to 15,000 entries). Three
+    kinds of shape have one more. If the others are 2 x m, r = m, and the span of m of their rank-one matrices holds no
+    further one: the terms of 2 x m x n with m ≤ n are those of a matrix pencil. 3 x 4 x 5 and 2 x 2 x 2 x 3 determine
+    as many terms as entries allow (Hauenstein, Oeding, Ottaviani and Sommese 2019).
+
+    Of a tensor that is symmetric along some axes only a bound is known: k terms are determined if Σ min(dᵢ, k) ≥
+    2k + p − 1 (Kruskal 1977; Sidiropoulos and Bro 2000).
+    """
+    if symmetric:
+        numbers = range(1, sum(parts))
+        return max((k for k in numbers if sum(min(size, k) for size in parts) >= 2 * k + len(parts) - 1), default=1)
+    *others, largest = sorted(parts)
+    perfect = {(3, 4, 5): 6, (2, 2, 2, 3): 4}
+    if (*others, largest) in perfect:
+        return perfect[*others, largest]
+    if len(others) == 2 and others[0] == 2:
+        return others[1]
+    most = -(-math.prod(parts) // (1 + sum(parts) - len(parts))) - 1
+    unbalanced = math.prod(others) - sum(others) + len(others)
+    if largest > unbalanced:
+        most = min(most, unbalanced - 1)
+    exceptions = {(3, 4, 4): 5, (4, 4, 4): 6, (3, 6, 6): 8, (2, 2, largest, largest): 2 * largest - 1, (2,) * 5: 5}
+    return most - (exceptions.get((*others, largest)) == most)

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
-from typing import Literal
 
 import numpy as np
 from scipy.special import stdtr
@@ -31,7 +29,6 @@ from odeco.cp.fit import (
     CANCELLED,
     MORE_DIRECTIONS,
     SEARCH_GAIN,
-    Fit,
     cancelled_share,
     fit_by_pencils,
     fit_from_random_vectors,
@@ -44,16 +41,12 @@ from odeco.cp.fit import (
     strongest,
     with_weights,
 )
-from odeco.cp.problem import CPProblem
+from odeco.cp.problem import Callback, CPProblem, Fit, RankSelection, Stage, rounding_error, what_is_left
 from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
 from odeco.cp.spectrum import FEWEST_FOR_A_LAW
 from odeco.errors import RankError
 from odeco.power.power_method import Schedule, zero_image_error
 from odeco.tensors.components import Components, no_components
-
-#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included: it grows
-#: with the root of the condition number of the Gauss-Newton matrix.
-_ROUNDING_OF_FIT = 4096.0
 
 #: Misfits below this share of the squared norm are computed from the entries: a difference would lose their digits.
 _CANCELS = 1e-6
@@ -89,63 +82,6 @@ _SECOND_GAIN = 1e-4
 _PRIOR_SPREAD, _PRIOR_COUNT = math.log(3.5), 0.5
 
 
-Left = Literal["nothing", "noise", "more"]
-
-
-def rounding_error(problem: CPProblem) -> float:
-    """Return the squared norm up to which a residual counts as rounding error."""
-    eps = max(problem.oracle.rounding, float(np.finfo(np.float64).eps))
-    return problem.whole * ((_ROUNDING_OF_FIT * eps) ** 2 if problem.has_entries else 100 * eps)
-
-
-def what_is_left(problem: CPProblem, misfit: float, chance: float) -> Left:
-    """Return what a fit leaves, given the probability that noise has a value as large as its largest."""
-    if misfit <= rounding_error(problem):
-        return "nothing"
-    return "noise" if chance > SIGNIFICANCE else "more"
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """What a fit is doing, for a callback.
-
-    Attributes
-    ----------
-    status : str
-        What comes next, in words.
-    components : Components
-        The components of the best fit so far; there may be none.
-    """
-
-    status: str
-    components: Components
-
-
-@dataclass(frozen=True, eq=False)
-class RankSelection:
-    """A fit with the evidence for its rank.
-
-    Attributes
-    ----------
-    fit : Fit
-        The components.
-    evidence : RankEvidence or None
-        The evidence for the rank, if it was selected.
-    deviation : float
-        Standard deviation of the noise at a unit vector.
-    left : {"nothing", "noise", "more"}
-        What is left of the tensor: rounding error, what looks like noise, or something that noise would not show.
-    """
-
-    fit: Fit
-    evidence: RankEvidence | None
-    deviation: float
-    left: Left
-
-
-Callback = Callable[[Stage], object]
-
-
 class CPFits:
     """Fits of one tensor with different numbers of components, each made once."""
 
@@ -154,7 +90,7 @@ class CPFits:
     ) -> None:
         self.problem, self.generator, self.max_rank, self._callback = problem, generator, max_rank, callback
         self.noise, self.whole, self._floor = problem.noise, problem.whole, rounding_error(problem)
-        self.spectrum, self._shown = problem.spectra(max_rank, generator), problem.flattening
+        self.spectrum = problem.spectra(max_rank, generator)
         self._fits: dict[int, Fit] = {}
         self._accurate: dict[Fit, float] = {}
         self._sharp: set[Fit] = set()
@@ -166,7 +102,7 @@ class CPFits:
             if rank == 0:
                 self._fits[0] = refine(self.problem, self.nothing)
             elif rank <= self.spectrum.n_usable:
-                start = None if self._shown is None else self._shown.start(rank, self.generator)
+                start = self.problem.start(rank, self.generator)
                 if start is not None:
                     self._fits[rank] = refine(self.problem, start)
                 if start is None or self.misfit(rank) > self._expected(rank):
@@ -178,11 +114,6 @@ class CPFits:
                 one = strongest(left, self.generator)
                 self._fits[rank] = refine(self.problem, self.fit(rank - 1).components.joined(one))
         return self._fits[rank]
-
-    @property
-    def suggested(self) -> int | None:
-        """The rank of the flattening, if it is known."""
-        return None if self._shown is None else self._shown.suggested_rank()
 
     def report(self, status: str) -> None:
         """Pass the stage to the callback."""
@@ -211,15 +142,14 @@ class CPFits:
 
     def _variance(self, rank: int) -> float | None:
         """Return the variance of noise at a unit vector, if the unfolding has it beside `rank` clear directions."""
-        noise = None if self._shown is None else self._shown.noise_beside(rank)
+        noise = self.problem.noise_beside(rank)
         if noise is None and self.problem.has_entries and self.spectrum.n_clear >= rank:
             noise = self.spectrum.noise_after(rank)
         return None if noise is None else noise / self.noise.n_entries
 
     def _expected(self, rank: int) -> float:
         """Return the squared norm that a good fit leaves at most."""
-        shown = None if self._shown is None else self._shown.noise_beside(rank)
-        noise = shown or self.spectrum.noise_after(rank) or 0.0
+        noise = self.problem.noise_beside(rank) or self.spectrum.noise_after(rank) or 0.0
         return max(_NOISE_FACTOR * noise, self._floor)
 
     def _improve(self, rank: int) -> None:
@@ -315,11 +245,11 @@ class CPFits:
         """
         components = self.fit(rank).components
         fewer = components.take(np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components)))))
-        clear = max(self.spectrum.n_clear, self.suggested or 0)
+        clear = max(self.spectrum.n_clear, self.problem.suggested_rank() or 0)
         if rank <= clear:
             rough = refine(self.problem, fewer, negligible=_ROUGH * self.noise.n_entries, max_steps=_ROUGH_STEPS)
             lowered = self._misfit(rough) - self.misfit(rank)
-            far = _FAR * self.noise.clear * self.noise.unit * self.deviation(rank)
+            far = _FAR * self.noise.clear() * self.noise.unit * self.deviation(rank)
             if lowered > max(self._floor, far**2):
                 return math.sqrt(lowered)
             fewer = rough.components
@@ -404,8 +334,9 @@ def _first_guess(fits: CPFits) -> int:
     that of noise, all directions are fitted.
     """
     spectrum = fits.spectrum
-    if fits.suggested is not None:
-        return min(fits.suggested, fits.max_rank, spectrum.n_usable)
+    suggested = fits.problem.suggested_rank()
+    if suggested is not None:
+        return min(suggested, fits.max_rank, spectrum.n_usable)
     rank, deep = (min(number, fits.max_rank) for number in (spectrum.n_clear, spectrum.n_usable))
     if deep <= rank or (spectrum.rest_is_noise(rank) and spectrum.n_rest(rank) >= FEWEST_FOR_A_LAW):
         return rank
@@ -465,7 +396,7 @@ def evidence_of(
     """
     rank, noise, (split, resolution) = found.n_components, problem.noise, problem.test_pairs(found, deviation)
     # Where nothing is left, there is nothing for a component to hide in.
-    hidden, split = (0.0, 1.0) if exhausted else (expected_undetected(heights, noise.clear), split)
+    hidden, split = (0.0, 1.0) if exhausted else (expected_undetected(heights, noise.clear()), split)
     kept = np.array([noise.chance(height) for height in heights])
     certain = math.exp(-hidden) * (1 - float(np.max(kept, initial=0.0)))
     confidence = certain * min(1.0, chance / USUAL_CHANCE, split / USUAL_SPLIT)

@@ -1,4 +1,4 @@
-"""What noise alone would show in the spectrum of the unfolding.
+"""What noise alone would show in the spectrum of the unfolding, or of the flattening (`FlatteningSpectrum`).
 
 The d x dᵖ⁻¹ unfolding M of Σ λᵢ aᵢ⊗ᵖ has rank k if the aᵢ are linearly independent. Noise adds to every eigenvalue of
 M Mᵀ. For a symmetric Gaussian tensor the columns of M repeat: each of the N = C(d+p−2, p−1) different ones occurs about
@@ -14,12 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
+from odeco.power.solver import normalise
+from odeco.tensors.asymmetric import split
 from odeco.tensors.oracle import Oracle
 
 #: The law of Tracy and Widom (real case) as a gamma law: its shape, its scale, and its shift to the left (Chiani 2014).
@@ -227,3 +230,116 @@ def _spectrum_of_images(oracle: Oracle, width: int, generator: np.random.Generat
     n_rows, n_columns = sorted(images.shape)
     rounding = (ROUNDING_MULTIPLE * oracle.rounding * float(strengths[0])) ** 2
     return Spectrum(strengths[:n_rows] ** 2, left[:, :n_rows], n_columns, rounding)
+
+
+def spectra_of_images(oracle: Oracle, width: int, generator: np.random.Generator) -> Spectra:
+    """Return the spectra of images of random vectors along each axis, as `spectrum_of` does for symmetric tensors."""
+    count = max(2 * width + 5, 2 * FEWEST_FOR_A_LAW)
+    pieces = [generator.standard_normal((size, count)) for size in oracle.parts]
+    for _ in range(2):
+        images = oracle.image(normalise(np.concatenate(pieces), oracle.parts, np.ones((oracle.dimension, count))))
+        spectra = []
+        for axis, image in enumerate(split(images, oracle.parts)):
+            with one_blas_thread():
+                left, strengths, _ = np.linalg.svd(image, full_matrices=False)
+            rounding = (ROUNDING_MULTIPLE * oracle.rounding * float(strengths[0])) ** 2
+            spectra.append(Spectrum(strengths**2, left, max(image.shape), rounding))
+            basis = left[:, : max(1, min(width, spectra[-1].n_usable))]
+            pieces[axis] = basis @ generator.standard_normal((basis.shape[1], count))
+    return Spectra(tuple(spectra))
+
+
+#: Singular values up to this multiple of the rounding error of the largest count as rounding error: a residual of the
+#: same relative size counts as such too.
+_ROUNDING_OF_FLATTENING = 8192.0
+
+#: A law is compared with more singular values than this.
+_FEWEST_IN_FLATTENING = 5
+
+#: The chance that the largest singular value of noise exceeds the edge.
+_EDGE_CHANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class FlatteningSpectrum:
+    """The singular values of a flattening M = L D Rᵀ, largest first.
+
+    Attributes
+    ----------
+    values : array
+        The singular values; at even orders, eigenvalues with their sign, largest in absolute value first.
+    left, right : arrays
+        The singular vectors, one in each column; the same array at even orders.
+    rounding : float
+        The relative rounding error of the entries.
+    """
+
+    values: FloatArray
+    left: FloatArray
+    right: FloatArray
+    rounding: float
+
+    @classmethod
+    def of(cls, flattening: FloatArray, rounding: float) -> FlatteningSpectrum:
+        """Return the spectrum of a flattening."""
+        with one_blas_thread():  # the bits of a decomposition depend on the number of threads
+            if flattening.shape[0] == flattening.shape[1]:
+                values, vectors = np.linalg.eigh(flattening)
+                first = np.argsort(-np.abs(values), kind="stable")
+                basis = vectors[:, first]
+                return cls(values[first], basis, basis, rounding)
+            left, values, right = np.linalg.svd(flattening, full_matrices=False)
+        return cls(values, left, right.T, rounding)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the flattening is a symmetric matrix, as at even orders."""
+        return self.left is self.right
+
+    @cached_property
+    def n_usable(self) -> int:
+        """How many singular values are not rounding error."""
+        sizes = np.abs(self.values)
+        return int(np.sum(sizes > _ROUNDING_OF_FLATTENING * self.rounding * sizes[0]))
+
+    @cached_property
+    def margins(self) -> FloatArray:
+        """For each singular value but the smallest ones, its size over the edge of noise with those after it.
+
+        The edge is what the largest of n singular values exceeds with a chance of 1 in 1,000. If it is one of noise, it
+        has about e times their mean square, where e is the edge of the law of many. So the sum of the other squares is
+        divided by n − e.
+        """
+        squares = self.values**2
+        n_rows = np.arange(squares.size, _FEWEST_IN_FLATTENING, -1.0)
+        after = np.append(np.cumsum(squares[::-1])[::-1], 0.0)[1 : n_rows.size + 1]
+        if self.symmetric:
+            # Either the largest or the smallest eigenvalue may be the one that exceeds it.
+            quantile = tracy_widom_quantile(_EDGE_CHANCE / 2)
+            edges, typical = (2 + quantile * n_rows ** (-2 / 3)) ** 2, np.full_like(n_rows, 4.0)
+        else:
+            quantile = tracy_widom_quantile(_EDGE_CHANCE)
+            n_columns = self.right.shape[0] - squares.size + n_rows
+            sums = np.sqrt(n_rows) + np.sqrt(n_columns)
+            width = sums * (1 / np.sqrt(n_rows) + 1 / np.sqrt(n_columns)) ** (1 / 3)
+            edges, typical = (sums**2 + quantile * width) / n_columns, sums**2 / n_columns
+        noise = np.maximum(edges * after / np.maximum(n_rows - typical, 1.0), np.finfo(np.float64).tiny)
+        margins: FloatArray = np.sqrt(squares[: n_rows.size] / noise)
+        return margins
+
+    @cached_property
+    def n_clear(self) -> int:
+        """How many singular values stand clear of the noise that those after them show, or of rounding error.
+
+        Among more components than not, the first singular values do not stand clear of the others. So the last one that
+        does is looked for. A part of the bulk of noise, from its smallest value on, has a relatively lower edge than
+        all of it, so that no value of the bulk is clear of those after it.
+        """
+        if self.n_usable < self.values.size:
+            return self.n_usable
+        clear = np.flatnonzero(self.margins > 1)
+        return int(clear[-1]) + 1 if clear.size else 0
+
+    def noise_after(self, rank: int) -> float:
+        """Return the mean square of the singular values after the first `rank` ones: s times the free columns."""
+        return float(np.mean(self.values[rank:] ** 2)) if rank < self.values.size else 0.0

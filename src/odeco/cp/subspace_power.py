@@ -12,13 +12,13 @@ A block of starts is iterated as one, and all components that it reaches are sub
 Noise E of variance s in every coordinate leaves the span, and the other singular values of the flattening follow the
 law of Marchenko and Pastur; at even orders, where the flattening is symmetric, the eigenvalues follow Wigner's
 semicircle law, whose squares have the same shape. `FlatteningSpectrum.n_clear` counts the singular values that stand
-clear of this law.
+clear of this law. `FlattenedProblem` is the least-squares fit that goes on from there.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -28,20 +28,13 @@ import scipy  # it imports its submodules when they are used
 from odeco._util.arguments import as_generator, check_count
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, DataArray, FloatArray, IndexArray, RngLike
-from odeco.cp.spectrum import tracy_widom_quantile
+from odeco.cp.problem import rounding_error
+from odeco.cp.spectrum import FEWEST_FOR_A_LAW, ROUNDING_MULTIPLE, FlatteningSpectrum
+from odeco.cp.symmetric import SymmetricProblem
 from odeco.errors import RankError
 from odeco.tensors.components import Components
-from odeco.tensors.coordinates import PackedCoordinates, flattening_coordinates
-
-#: Singular values up to this multiple of the rounding error of the largest count as rounding error: a residual of the
-#: same relative size counts as such too.
-_ROUNDING_MULTIPLE = 8192.0
-
-#: A law is compared with more singular values than this.
-_FEWEST_FOR_A_LAW = 5
-
-#: The chance that the largest singular value of noise exceeds the edge.
-_EDGE_CHANCE = 1e-3
+from odeco.tensors.coordinates import FlattenedTensor, PackedCoordinates, flattening_coordinates
+from odeco.tensors.oracle import Oracle
 
 #: The number of starts: a multiple of the components that are left, between these bounds.
 _STARTS_PER_COMPONENT, _MIN_STARTS, _MAX_STARTS = 2, 16, 128
@@ -69,6 +62,9 @@ _CORRECTION = 4
 #: the span of others is less than this is none of its own.
 _SAME, _LEAST_NEW = 1e-5, 1e-3
 
+#: A good fit leaves at most this multiple of the noise in the flattening.
+_GOOD_FIT = 1.5
+
 
 def largest_rank(dimension: int, order: int) -> int:
     """Return the largest number of generic components that the subspace power method can tell apart; 0 at order 3.
@@ -80,91 +76,6 @@ def largest_rank(dimension: int, order: int) -> int:
         return 0
     n_rows = math.comb(dimension + order // 2 - 1, order // 2)
     return max(0, n_rows - dimension if order % 2 == 0 else n_rows)
-
-
-@dataclass(frozen=True, eq=False)
-class FlatteningSpectrum:
-    """The singular values of a flattening M = L D Rᵀ, largest first.
-
-    Attributes
-    ----------
-    values : array
-        The singular values; at even orders, eigenvalues with their sign, largest in absolute value first.
-    left, right : arrays
-        The singular vectors, one in each column; the same array at even orders.
-    rounding : float
-        The relative rounding error of the entries.
-    """
-
-    values: FloatArray
-    left: FloatArray
-    right: FloatArray
-    rounding: float
-
-    @classmethod
-    def of(cls, flattening: FloatArray, rounding: float) -> FlatteningSpectrum:
-        """Return the spectrum of a flattening."""
-        with one_blas_thread():  # the bits of a decomposition depend on the number of threads
-            if flattening.shape[0] == flattening.shape[1]:
-                values, vectors = np.linalg.eigh(flattening)
-                first = np.argsort(-np.abs(values), kind="stable")
-                basis = vectors[:, first]
-                return cls(values[first], basis, basis, rounding)
-            left, values, right = np.linalg.svd(flattening, full_matrices=False)
-        return cls(values, left, right.T, rounding)
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether the flattening is a symmetric matrix, as at even orders."""
-        return self.left is self.right
-
-    @cached_property
-    def n_usable(self) -> int:
-        """How many singular values are not rounding error."""
-        sizes = np.abs(self.values)
-        return int(np.sum(sizes > _ROUNDING_MULTIPLE * self.rounding * sizes[0]))
-
-    @cached_property
-    def margins(self) -> FloatArray:
-        """For each singular value but the smallest ones, its size over the edge of noise with those after it.
-
-        The edge is what the largest of n singular values exceeds with a chance of 1 in 1,000. If it is one of noise, it
-        has about e times their mean square, where e is the edge of the law of many. So the sum of the other squares is
-        divided by n − e.
-        """
-        squares = self.values**2
-        n_rows = np.arange(squares.size, _FEWEST_FOR_A_LAW, -1.0)
-        after = np.append(np.cumsum(squares[::-1])[::-1], 0.0)[1 : n_rows.size + 1]
-        if self.symmetric:
-            # Either the largest or the smallest eigenvalue may be the one that exceeds it.
-            quantile = tracy_widom_quantile(_EDGE_CHANCE / 2)
-            edges, typical = (2 + quantile * n_rows ** (-2 / 3)) ** 2, np.full_like(n_rows, 4.0)
-        else:
-            quantile = tracy_widom_quantile(_EDGE_CHANCE)
-            n_columns = self.right.shape[0] - squares.size + n_rows
-            sums = np.sqrt(n_rows) + np.sqrt(n_columns)
-            width = sums * (1 / np.sqrt(n_rows) + 1 / np.sqrt(n_columns)) ** (1 / 3)
-            edges, typical = (sums**2 + quantile * width) / n_columns, sums**2 / n_columns
-        noise = np.maximum(edges * after / np.maximum(n_rows - typical, 1.0), np.finfo(np.float64).tiny)
-        margins: FloatArray = np.sqrt(squares[: n_rows.size] / noise)
-        return margins
-
-    @cached_property
-    def n_clear(self) -> int:
-        """How many singular values stand clear of the noise that those after them show, or of rounding error.
-
-        Among more components than not, the first singular values do not stand clear of the others. So the last one that
-        does is looked for. A part of the bulk of noise, from its smallest value on, has a relatively lower edge than
-        all of it, so that no value of the bulk is clear of those after it.
-        """
-        if self.n_usable < self.values.size:
-            return self.n_usable
-        clear = np.flatnonzero(self.margins > 1)
-        return int(clear[-1]) + 1 if clear.size else 0
-
-    def noise_after(self, rank: int) -> float:
-        """Return the mean square of the singular values after the first `rank` ones: s times the free columns."""
-        return float(np.mean(self.values[rank:] ** 2)) if rank < self.values.size else 0.0
 
 
 def subspace_power_method(
@@ -362,3 +273,93 @@ def _complement(vectors: DataArray) -> FloatArray:
     """Return an orthonormal basis of the complement of the span of the columns."""
     basis: FloatArray = np.linalg.qr(vectors, mode="complete")[0].astype(np.float64)[:, vectors.shape[1] :]
     return basis
+
+
+class FlattenedProblem(SymmetricProblem):
+    """The least-squares fit of a tensor that is given by its flattening."""
+
+    def __init__(self, tensor: FlattenedTensor) -> None:
+        super().__init__(tensor, tensor.squared_norm())
+        self.tensor = tensor
+        self._misfits: dict[Components, float] = {}
+
+    @property
+    def has_entries(self) -> bool:
+        """The flattening has them."""
+        return True
+
+    @cached_property
+    def spectrum(self) -> FlatteningSpectrum:
+        """The singular values of the flattening."""
+        return FlatteningSpectrum.of(self.tensor.matrix, self.tensor.rounding)
+
+    def misfit(self, components: Components) -> float:
+        """Return ‖T − C‖² from the flattening."""
+        if components not in self._misfits:
+            self._misfits[components] = self.tensor.minus(components).squared_norm()
+        return self._misfits[components]
+
+    def residual(self, components: Components) -> FlattenedProblem:
+        """Return the tensor minus components."""
+        return FlattenedProblem(self.tensor.minus(components))
+
+    without = residual
+
+    def inside(self, bases: Sequence[FloatArray]) -> FlattenedProblem:
+        """Return the tensor in the coordinates of an orthonormal basis."""
+        return FlattenedProblem(self.tensor.within(bases[0]))
+
+    def divided(self, scales: Sequence[FloatArray]) -> FlattenedProblem:
+        """Return the tensor in coordinates that are divided by the scales."""
+        return FlattenedProblem(self.tensor.divided(scales[0]))
+
+    def _unfolding(self) -> FloatArray:
+        return self.tensor.rows.unfolding(self.tensor.matrix)
+
+    def noise_beside(self, rank: int) -> float | None:
+        """Return the squared norm of the noise by the singular values after the first `rank` ones, if these are clear.
+
+        None if the unfolding has enough eigenvalues to show it: this spectrum takes longer.
+        """
+        enough = self.oracle.dimension - rank >= FEWEST_FOR_A_LAW
+        return None if enough or self.spectrum.n_clear < rank else self._noise_beside(rank)
+
+    def suggested_rank(self) -> int | None:
+        """Return the rank of the flattening, if it is at most d and there is noise to tell it from."""
+        rank, size = self.spectrum.n_clear, self.spectrum.values.size
+        return rank if rank <= self.oracle.dimension and self.spectrum.n_usable == size else None
+
+    def start(self, rank: int, generator: np.random.Generator) -> Components | None:
+        """Return what the subspace power method finds; None for few components, where other starts are faster."""
+        if 2 * rank < self.oracle.dimension or self.spectrum.n_clear < rank:
+            return None
+        tensor = self.tensor
+        return subspace_power_method(
+            tensor.matrix, tensor.dimension, tensor.order, rank, generator, spectrum=self.spectrum
+        )
+
+    def _noise_beside(self, rank: int) -> float:
+        free = max(1, self.tensor.columns.size - rank)
+        return self.spectrum.noise_after(rank) / free * self.tensor.matrix.size
+
+    def expected_misfit(self, rank: int) -> float:
+        """Return the squared norm that noise leaves beside `rank` components, by the other singular values."""
+        free = max(0.0, 1 - rank * self.oracle.dimension / self.n_entries)
+        return max(rounding_error(self), _GOOD_FIT * self._noise_beside(rank) * free)
+
+
+def flattened_problem(oracle: Oracle, flattening: FloatArray) -> tuple[FlattenedProblem, FloatArray]:
+    """Return the problem of an oracle with this flattening, and a basis of its coordinates.
+
+    The basis spans the unfolding, so that a tensor that does not depend on all directions is searched in those that it
+    depends on.
+    """
+    dimension = oracle.dimension
+    tensor = FlattenedTensor(flattening, dimension, oracle.order, rounding=oracle.rounding)
+    with one_blas_thread():
+        values, vectors = np.linalg.eigh(tensor.unfolding_gram())
+    used = values > ROUNDING_MULTIPLE * max(oracle.rounding, float(np.finfo(np.float64).eps)) * values[-1]
+    if used.all():
+        return FlattenedProblem(tensor), np.eye(dimension)
+    basis = vectors[:, used]
+    return FlattenedProblem(tensor.within(basis)), basis

@@ -23,7 +23,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import real_eigenvectors
 from odeco.cp.problem import CPProblem
-from odeco.cp.rank import SIGNIFICANCE, SymmetricNoise
+from odeco.cp.rank import SIGNIFICANCE, NoiseLaw, symmetric_noise
 from odeco.cp.spectrum import Spectra, spectrum_of, tracy_widom_chance
 from odeco.cp.whitening import Whitened, Whitener
 from odeco.power.gauss_newton_step import conjugate_gradients, gauss_newton_step
@@ -63,9 +63,9 @@ class SymmetricProblem(CPProblem):
         self.n_entries = math.comb(oracle.dimension + oracle.order - 1, oracle.order)
 
     @property
-    def noise(self) -> SymmetricNoise:
+    def noise(self) -> NoiseLaw:
         """The law of the largest value of noise on the sphere."""
-        return SymmetricNoise(self.oracle.dimension, self.order)
+        return symmetric_noise(self.oracle.dimension, self.order)
 
     def as_points(self, components: Components) -> tuple[FloatArray, FloatArray]:
         """Return signs, and vectors scaled by the p-th root of their weight; at odd orders the vector has the sign."""

@@ -11,17 +11,11 @@ import numpy as np
 
 from odeco._util.arguments import as_generator, check_count, check_tolerance
 from odeco._util.types import RngLike
-from odeco.cp.asymmetric import (
-    AsymmetricProblem,
-    explained_by_terms,
-    factors_of,
-    n_identifiable_terms,
-    term_angle_errors,
-)
-from odeco.cp.random_starts import fit_from_random_starts
-from odeco.cp.rank import MAX_AUTOMATIC
-from odeco.cp.selection import Stage, fit_rank, select_rank
-from odeco.cp.sparse import SparseProblem
+from odeco.cp.asymmetric import AsymmetricProblem, SparseProblem, explained_by_terms, term_angle_errors
+from odeco.cp.overcomplete import fit_from_random_starts
+from odeco.cp.problem import Stage
+from odeco.cp.rank import MAX_AUTOMATIC, n_identifiable_terms
+from odeco.cp.selection import fit_rank, select_rank
 from odeco.decompose.result import AsymmetricDecomposition, Decomposition, or_cancelling, structure_of_terms
 from odeco.decompose.symmetric import (
     Method,
@@ -35,7 +29,7 @@ from odeco.decompose.symmetric import (
 )
 from odeco.display.progress import following
 from odeco.power.power_method import PowerSolver, Schedule, run
-from odeco.tensors.asymmetric import AsymmetricTensor, SparseAsymmetricTensor, split_terms, term_weights
+from odeco.tensors.asymmetric import AsymmetricTensor, SparseAsymmetricTensor, factors_of, split_terms, term_weights
 from odeco.tensors.components import Components
 from odeco.tensors.entries import InUnit, check_axes, check_symmetric
 
@@ -86,9 +80,9 @@ def decompose_asymmetric(
     Notes
     -----
     What is left is compared with Gaussian noise of independent entries, whose largest value at products of unit vectors
-    is bounded as `ProductNoise` says. In a sparse tensor a few entries that are far larger than all others count as
-    terms of their own, because such noise would not have them. In a `Stage` or a `RankError`, a term is a component
-    with the weight λ and the vector (a, b, …)/√p.
+    is bounded as `odeco.cp.rank.product_noise` says. In a sparse tensor a few entries that are far larger than all
+    others count as terms of their own, because such noise would not have them. In a `Stage` or a `RankError`, a term is
+    a component with the weight λ and the vector (a, b, …)/√p.
 
     Examples
     --------

@@ -24,8 +24,8 @@ from odeco._util.state import (
 )
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.fit import CANCELLED, cancelled_share
+from odeco.cp.problem import Left
 from odeco.cp.rank import SURE, RankEvidence
-from odeco.cp.selection import Left
 from odeco.display.tables import Shown
 from odeco.privacy.report import PrivacyReport
 from odeco.tensors.components import Components, as_pyttb, as_tensorly, read_pyttb, read_tensorly

@@ -17,8 +17,14 @@ from odeco._util.arguments import as_generator, check_choice, check_count, check
 from odeco._util.scale import put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
-from odeco.cp.overcomplete import FlattenedProblem, fit_overcomplete, in_packed_coordinates, select_overcomplete
-from odeco.cp.random_starts import fit_from_random_starts, select_from_random_starts
+from odeco.cp.overcomplete import (
+    fit_from_random_starts,
+    fit_overcomplete,
+    in_packed_coordinates,
+    select_from_random_starts,
+    select_overcomplete,
+)
+from odeco.cp.problem import RankSelection, Stage
 from odeco.cp.rank import (
     MAX_AUTOMATIC,
     SURE,
@@ -28,8 +34,8 @@ from odeco.cp.rank import (
     ground_state,
     no_signal_error,
 )
-from odeco.cp.selection import RankSelection, Stage, fit_rank, select_rank
-from odeco.cp.subspace_power import largest_rank
+from odeco.cp.selection import fit_rank, select_rank
+from odeco.cp.subspace_power import FlattenedProblem, largest_rank
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.cp.whitening import Whitened, Whitener
 from odeco.decompose.result import Decomposition, or_cancelling, structure_of

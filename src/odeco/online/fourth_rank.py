@@ -15,10 +15,11 @@ from scipy.special import ndtr, ndtri, stdtr
 
 from odeco._util.types import FloatArray
 from odeco.cp.fit import refine
-from odeco.cp.overcomplete import USUAL_CHANCE, USUAL_SPLIT, FlattenedProblem, fit_overcomplete
+from odeco.cp.overcomplete import fit_overcomplete
 from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
-from odeco.cp.selection import expected_undetected
-from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_power_method
+from odeco.cp.selection import USUAL_CHANCE, USUAL_SPLIT, expected_undetected
+from odeco.cp.spectrum import FlatteningSpectrum
+from odeco.cp.subspace_power import FlattenedProblem, largest_rank, subspace_power_method
 from odeco.cp.symmetric import SymmetricProblem
 from odeco.cp.whitening import Whitener
 from odeco.errors import RankError

@@ -20,7 +20,7 @@ from scipy.integrate import quad
 from scipy.special import erf
 
 from odeco._util.types import FloatArray
-from odeco.datasets.planted import APPENDIX_A_WEIGHTS, AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
+from odeco.datasets import APPENDIX_A_WEIGHTS, AdversarialNoise, appendix_a_noise
 from odeco.power.operator_norm import operator_norm
 from odeco.power.power_method import PowerSolver, Schedule, run
 from odeco.reproduction import output as _output
@@ -88,14 +88,9 @@ def tasks(quick: bool) -> list[Settings]:
 
 def raw_noise(noise: str, dimension: int, rng: np.random.Generator) -> Oracle:
     """Return a draw of one of the paper's noise models, or of our counterexample, before it is scaled."""
-    unit = np.eye(dimension)
-    if noise == "gaussian":
-        return gaussian_noise(dimension, rng=rng)
-    if noise == "adversarial":
-        return AdversarialNoise(unit[1])
-    if noise == "weakly correlated":
-        return WeaklyCorrelatedNoise(dimension, K)
-    return Within(AdversarialNoise(unit[K]), first=K)
+    if noise == "pull":
+        return Within(AdversarialNoise(np.eye(dimension)[K]), first=K)
+    return appendix_a_noise(noise, dimension, rng)
 
 
 def trial(settings: Settings, seed: int) -> Records:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.datasets.planted import APPENDIX_A_WEIGHTS, planted_orthogonal
+from odeco.datasets import APPENDIX_A_WEIGHTS, planted_orthogonal
 from odeco.privacy.calibration import epsilon_of, paper_noise_multiplier
 from odeco.privacy.noise import SimulatedNoise
 from odeco.private.recipe import decompose_privately

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.datasets.planted import APPENDIX_A_WEIGHTS, gaussian_noise, planted_orthogonal
+from odeco.datasets import APPENDIX_A_WEIGHTS, gaussian_noise, planted_orthogonal
 from odeco.power.operator_norm import operator_norm
 from odeco.power.power_method import Schedule, run
 from odeco.reproduction import output as _output

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from odeco._util.arguments import check_count
 from odeco._util.scale import times_power_of_two
-from odeco._util.threads import map_blocks
+from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.tensors.components import Components
 from odeco.tensors.entries import EntryTensor, as_coordinates, as_entries, as_values, check_finite
@@ -71,7 +71,7 @@ class AsymmetricTensor(EntryTensor):
 
     def _unit_image(self, block: FloatArray) -> FloatArray:
         n_columns = block.shape[1]
-        parts = [piece.astype(self.entries.dtype) for piece in np.split(block, np.cumsum(self.parts)[:-1])]
+        parts = [piece.astype(self.entries.dtype) for piece in split(block, self.parts)]
         row_size = math.prod(self.parts[1:-1]) * n_columns
         height = max(1, _BLOCK_SIZE // max(1, row_size))
         blocks = [slice(start, start + height) for start in range(0, self.parts[0], height)]
@@ -162,7 +162,7 @@ class SparseAsymmetricTensor(EntryTensor):
         return math.factorial(self.order) * float(self._scaled @ self._scaled)
 
     def _unit_image(self, block: FloatArray) -> FloatArray:
-        pieces = np.split(block, np.cumsum(self.parts)[:-1])
+        pieces = split(block, self.parts)
 
         def of_axis(axis: int) -> FloatArray:
             products = np.repeat(self._scaled[:, None], block.shape[1], axis=1)
@@ -199,9 +199,8 @@ class EmbeddedTerms(Oracle):
         return self._parts
 
     def _image(self, block: FloatArray) -> FloatArray:
-        cuts = np.cumsum(self.parts)[:-1]
-        factors = np.split(self.terms.vectors * math.sqrt(self.order), cuts)
-        overlaps = [factor.T @ piece for factor, piece in zip(factors, np.split(block, cuts), strict=True)]
+        factors = factors_of(self.terms, self.parts)
+        overlaps = [factor.T @ piece for factor, piece in zip(factors, split(block, self.parts), strict=True)]
         images = []
         for axis, factor in enumerate(factors):
             others = np.prod([each for other, each in enumerate(overlaps) if other != axis], axis=0)
@@ -209,10 +208,45 @@ class EmbeddedTerms(Oracle):
         return math.factorial(self.order - 1) * np.concatenate(images)
 
 
+def split(vectors: FloatArray, parts: tuple[int, ...]) -> list[FloatArray]:
+    """Return the pieces of vectors, one matrix for each axis."""
+    return np.split(vectors, np.cumsum(parts)[:-1])
+
+
+def factors_of(terms: Components, parts: tuple[int, ...]) -> list[FloatArray]:
+    """Return the unit vectors of terms, one matrix for each axis."""
+    return split(terms.vectors * math.sqrt(len(parts)), parts)
+
+
+def as_terms(pieces: list[FloatArray], weights: FloatArray | None = None) -> Components:
+    """Return terms from vectors along each axis; unless weights are given, they are the products of the lengths."""
+    lengths = [np.linalg.norm(piece, axis=0) for piece in pieces]
+    units = [piece / np.where(length > 0, length, 1.0) for piece, length in zip(pieces, lengths, strict=True)]
+    weights = np.prod(lengths, axis=0) if weights is None else weights
+    return Components(weights, np.concatenate(units) / math.sqrt(len(pieces)), len(pieces))
+
+
+def entries_of(terms: Components, parts: tuple[int, ...]) -> FloatArray:
+    """Return the sum of terms as an array."""
+    first, *others = factors_of(terms, parts)
+    last = others.pop()
+    products = first * terms.weights
+    with one_blas_thread():
+        for factor in others:
+            products = (products[:, None, :] * factor).reshape(products.shape[0] * factor.shape[0], terms.n_components)
+        total: FloatArray = (products @ last.T).reshape(parts)
+    return total
+
+
+def values_of(tensor: Oracle, vectors: FloatArray) -> FloatArray:
+    """Return T(a, b, …) for the unit vectors (a, b, …)/√p of an embedded tensor."""
+    values: FloatArray = tensor.value(vectors) * tensor.order ** (tensor.order / 2) / math.factorial(tensor.order)
+    return values
+
+
 def split_terms(vectors: FloatArray, parts: tuple[int, ...]) -> tuple[FloatArray, ...]:
     """Return the unit vectors a, b, … that the columns (a, b, …)/√p of `vectors` are made of."""
-    pieces = np.split(vectors, np.cumsum(parts)[:-1])
-    return tuple(piece / np.linalg.norm(piece, axis=0) for piece in pieces)
+    return tuple(piece / np.linalg.norm(piece, axis=0) for piece in split(vectors, parts))
 
 
 def term_weights(eigenvalues: FloatArray, order: int) -> FloatArray:

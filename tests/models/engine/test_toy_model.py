@@ -13,7 +13,7 @@ from toy import PoissonMixture
 
 import odeco
 from odeco._util.files import load_arrays, save_arrays
-from odeco.cli import files, learn, models
+from odeco.cli import files, learn
 from odeco.cli.app import run
 from odeco.models.engine.page import write_model_report
 
@@ -136,7 +136,7 @@ def test_summary_plot_and_page(tmp_path):
 
 
 def test_one_line_of_the_registry_is_a_command(tmp_path, capsys, monkeypatch):
-    line = models.RegisteredModel(
+    line = learn.RegisteredModel(
         command="poisson",
         kind="Poisson mixture",
         module="toy",
@@ -147,7 +147,7 @@ def test_one_line_of_the_registry_is_a_command(tmp_path, capsys, monkeypatch):
         summary="A mixture of counts.",
     )
     for module in (learn, files):
-        monkeypatch.setattr(module, "MODELS", (*models.MODELS, line))
+        monkeypatch.setattr(module, "MODELS", (*learn.MODELS, line))
     np.savetxt(tmp_path / "rows.csv", counts(300), delimiter=",", header="a,b,c", comments="")
     out, labels, page = tmp_path / "model.npz", tmp_path / "labels.csv", tmp_path / "page.html"
     arguments = ["learn", "poisson", str(tmp_path / "rows.csv"), "-k", "2", "--out", str(out), "--labels", str(labels)]

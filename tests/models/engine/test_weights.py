@@ -7,8 +7,8 @@ import pytest
 from models.engine.toy import PoissonMixture
 from scipy import sparse
 
-from odeco.cli.models import MODELS
-from odeco.datasets.planted import planted_topics
+from odeco.cli.learn import MODELS
+from odeco.datasets import planted_topics
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.stream import BlockStream

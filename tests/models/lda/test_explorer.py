@@ -13,7 +13,7 @@ import pytest
 from browser import CHROMIUM, Browser
 from test_report import Reader
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.models import TensorLDA, summarise_topics
 from odeco.models.lda.display import relevance
 from odeco.models.lda.explorer import explorer_data, json_text, lay_out

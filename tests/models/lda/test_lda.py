@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from odeco import FileFormatError
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import UnreliableTopicsWarning, WordCountError
 from odeco.models import TensorLDA
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from odeco._util.files import read_contents
 from odeco.cli.topics import fit as fit_command
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
 from odeco.models.lda.display import lift, relevance, summarise_topics

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA
 from odeco.models.lda.counts import divide_documents

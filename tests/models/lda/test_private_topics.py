@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from sklearn.base import clone
 
 from odeco._util.files import load_arrays, save_arrays
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
 from odeco.models import TensorLDA, choose_vocabulary_privately, plan_topics
 from odeco.models.lda.private import learn_privately

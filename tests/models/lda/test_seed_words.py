@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from interrupts import moments_of, run_traced
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
 from odeco.models.lda import stream as learn_in_batches
 

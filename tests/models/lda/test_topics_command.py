@@ -21,10 +21,10 @@ from scipy.special import digamma
 from test_report import Reader
 
 from odeco._util.files import read_contents
+from odeco.cli.app import LastingInterrupt
 from odeco.cli.app import run as odeco_command
-from odeco.cli.faults import LastingInterrupt
 from odeco.cli.topics_files import proportions_table
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
 from odeco.privacy import LedgerFile, gdp_mu
 
@@ -380,9 +380,9 @@ def test_runs_share_a_ledger_that_refuses_what_is_too_much(folder, tmp_path):
 
 def test_a_run_on_a_terminal_asks_before_it_spends(folder, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("odeco.cli.spending.click.confirm", lambda text, **_: asked.append(text) or False)
+    monkeypatch.setattr("odeco.cli.private.click.confirm", lambda text, **_: asked.append(text) or False)
     monkeypatch.setattr("odeco.cli.topics_fit.keep_words", pytest.fail)
-    monkeypatch.setattr("odeco.cli.spending.is_interactive", lambda: True)
+    monkeypatch.setattr("odeco.cli.private.is_interactive", lambda: True)
     private = ("corpus.txt", "-k", "3", "--epsilon", "4", "--delta", "1e-6")
     assert "Nothing was spent" in fails(1, *private, "--ledger", tmp_path / "l", "--budget", "5", cwd=folder)
     assert asked == ["Spend ε = 4 of the privacy of every document?"]

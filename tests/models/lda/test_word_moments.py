@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from odeco.datasets.planted import planted_topics
+from odeco.datasets import planted_topics
 from odeco.errors import WordCountError
 from odeco.models.lda.counts import as_counts, count_chunks
 from odeco.models.lda.moments import WordMoment, WordSums, corrected_core

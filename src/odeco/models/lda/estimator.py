@@ -176,7 +176,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     Examples
     --------
     >>> import numpy as np
-    >>> from odeco.datasets.planted import planted_topics
+    >>> from odeco.datasets import planted_topics
     >>> from odeco.models import TensorLDA
     >>> corpus = planted_topics(2000, 30, [0.3, 0.2, 0.1], rng=0)
     >>> model = TensorLDA(3, max_iter=0, random_state=0).fit(corpus.counts)

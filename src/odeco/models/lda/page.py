@@ -84,7 +84,7 @@ def write_topics_report(
     Examples
     --------
     >>> import numpy as np, tempfile
-    >>> from odeco.datasets.planted import planted_topics
+    >>> from odeco.datasets import planted_topics
     >>> from odeco.models import TensorLDA, summarise_topics
     >>> from odeco.models.lda.page import write_topics_report
     >>> counts = planted_topics(2000, 30, [0.3, 0.2, 0.1], rng=0).counts
