@@ -6,7 +6,7 @@
     python benchmarks/selection.py mixtures --results FILE   each table is added to the file; a run continues from it
 
 Tables differ in rows (60 to 3,000), columns, numbers of components (1 to 6) and how far these are apart, all drawn from
-the seed. Constants of `odeco.models.engine.selection.Calibration` were fitted to 300 tables from seed 20,000 on;
+the seed. Constants of `odeco.models.engine.em.Calibration` were fitted to 300 tables from seed 20,000 on;
 seeds from 30,000 on, the default, are others. BIC is computed from the same fits.
 """
 
@@ -29,7 +29,7 @@ from scipy.optimize import minimize
 
 from odeco.models import LatentClasses, TensorHMM, TensorMixture
 from odeco.models.engine import spec as engine_spec
-from odeco.models.engine.selection import ChosenNumber, choose_number
+from odeco.models.engine.em import ChosenNumber, choose_number
 
 
 def mixture(rng: np.random.Generator) -> tuple[Any, Any, int]:
@@ -160,9 +160,7 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=30_000)
     parser.add_argument("--fit", action="store_true")
-    parser.add_argument(
-        "--results", type=Path, help="file to which each table is added; a run continues from it"
-    )
+    parser.add_argument("--results", type=Path, help="file to which each table is added; a run continues from it")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.sets)
     results = select_all(given.model, seeds, given.results)

@@ -12,7 +12,7 @@ from odeco import Components, Oracle, symmetrize
 from odeco.cp import Whitened, Whitener
 from odeco.datasets import gaussian_noise
 from odeco.datasets.planted import AdversarialNoise, WeaklyCorrelatedNoise
-from odeco.models.ica.start import WhitenedCumulant
+from odeco.models.ica.unmixing import WhitenedCumulant
 from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel
