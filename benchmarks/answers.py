@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 
 from odeco.models import LatentClasses
-from odeco.models.lca.classes import Classes, m_step
-from odeco.models.lca.start import as_probabilities
+from odeco.models.lca.classes import Classes, as_probabilities, m_step
 from odeco.privacy.holders.answers import HeldAnswers, Questions
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums

@@ -3,9 +3,10 @@
     python benchmarks/selection.py mixtures                  200 tables: mixtures, classes or states
     python benchmarks/selection.py mixtures --first-seed 0 --fit
                                                              also the calibration that fits these tables best
+    python benchmarks/selection.py mixtures --results FILE   each table is added to the file; a run continues from it
 
 Tables differ in rows (60 to 3,000), columns, numbers of components (1 to 6) and how far these are apart, all drawn from
-the seed. Constants of `odeco.models.engine.selection.Calibration` were fitted to 300 tables from seed 20,000 on;
+the seed. Constants of `odeco.models.engine.em.Calibration` were fitted to 300 tables from seed 20,000 on;
 seeds from 30,000 on, the default, are others. BIC is computed from the same fits.
 """
 
@@ -16,8 +17,11 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
+import json
 import math
 import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +29,7 @@ from scipy.optimize import minimize
 
 from odeco.models import LatentClasses, TensorHMM, TensorMixture
 from odeco.models.engine import spec as engine_spec
-from odeco.models.engine.selection import ChosenNumber, choose_number
+from odeco.models.engine.em import ChosenNumber, choose_number
 
 
 def mixture(rng: np.random.Generator) -> tuple[Any, Any, int]:
@@ -71,9 +75,25 @@ def states(rng: np.random.Generator) -> tuple[Any, Any, int]:
 PLANTED = {"mixtures": mixture, "classes": classes, "states": states}
 
 
-def select(name: str, seed: int) -> tuple[ChosenNumber, int, int, int, float]:
+@dataclass(frozen=True)
+class Selected:
+    """What was selected on one planted table."""
+
+    model: str
+    seed: int
+    planted: int
+    n_components: int
+    at_least: float
+    exactly: float
+    evidence: tuple[float, ...]
+    bic: int
+    n_rows: int
+    seconds: float
+
+
+def select(name: str, seed: int) -> Selected:
     """Return the selection, the planted number, the number that BIC selects, the number of rows, and CPU seconds."""
-    model, rows, truth = PLANTED[name](np.random.default_rng(seed))
+    model, rows, planted = PLANTED[name](np.random.default_rng(seed))
     model.random_state = seed
     seen: list[ChosenNumber] = []
     sizes: dict[int, int] = {}
@@ -89,19 +109,36 @@ def select(name: str, seed: int) -> tuple[ChosenNumber, int, int, int, float]:
     engine_spec.choose_number = watched  # type: ignore[attr-defined]
     begun = time.process_time()
     model.fit(rows)
-    chosen, n = seen[0], len(rows)
+    seconds, chosen, n = time.process_time() - begun, seen[0], len(rows)
     bic = min(chosen.inside, key=lambda k: sizes[k] * math.log(n) - 2 * chosen.inside[k])
-    return chosen, truth, bic, n, time.process_time() - begun
+    stated = chosen.at_least, chosen.exactly, chosen.evidence
+    return Selected(name, seed, planted, chosen.n_components, *stated, bic, n, seconds)
 
 
-def fitted_calibration(found: list[tuple[ChosenNumber, int]]) -> str:
+def select_all(name: str, seeds: range, results: Path | None) -> list[Selected]:
+    """Return the selections of all seeds. With a file of results, those that are in it are not computed again."""
+    known: dict[int, Selected] = {}
+    if results is not None and results.exists():
+        entries = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+        known = {entry["seed"]: Selected(**entry) for entry in entries if entry["model"] == name}
+    for seed in seeds:
+        if seed not in known:
+            known[seed] = select(name, seed)
+            if results is not None:
+                with results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(known[seed])) + "\n")
+    return [known[seed] for seed in seeds]
+
+
+def fitted_calibration(found: list[Selected]) -> str:
     """Return the constants that fit planted tables best: frequencies, and a logistic regression with a weak prior."""
-    sure = [truth >= each.n_components for each, truth in found if each.n_components > 1 and each.at_least > 0.9]
-    not_sure = [truth >= each.n_components for each, truth in found if each.n_components > 1 and each.at_least <= 0.9]
+    several = [each for each in found if each.n_components > 1]
+    sure = [each.planted >= each.n_components for each in several if each.at_least > 0.9]
+    not_sure = [each.planted >= each.n_components for each in several if each.at_least <= 0.9]
     kept = [
-        (each.evidence, truth == each.n_components)
-        for each, truth in found
-        if each.evidence and truth >= each.n_components
+        (each.evidence, each.planted == each.n_components)
+        for each in found
+        if each.evidence and each.planted >= each.n_components
     ]
     features = np.array([(1.0, *evidence) for evidence, _ in kept])
     right = np.array([each for _, each in kept])
@@ -123,38 +160,44 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=30_000)
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--results", type=Path, help="file to which each table is added; a run continues from it")
     given = parser.parse_args()
-    results = [select(given.model, seed) for seed in range(given.first_seed, given.first_seed + given.sets)]
+    seeds = range(given.first_seed, given.first_seed + given.sets)
+    results = select_all(given.model, seeds, given.results)
     print(f"{given.model}: {given.sets} planted tables, seeds from {given.first_seed}\n")
     print(
         "| rows | tables | right | too few | too many | BIC: right | too few | too many | CPU seconds, median | most |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for low, high in ((0, 100), (101, 400), (401, 3000), (0, 3000)):
-        own = [each for each in results if low <= each[3] <= high]
+        own = [each for each in results if low <= each.n_rows <= high]
         if not own:
             continue
-        picked = np.array([(each[0].n_components, each[2]) for each in own]).T - np.array([each[1] for each in own])
+        picked = np.array([(each.n_components - each.planted, each.bic - each.planted) for each in own]).T
         shares = [f"{np.mean(test):.1%}" for row in picked for test in (row == 0, row < 0, row > 0)]
-        seconds = [each[4] for each in own]
+        seconds = [each.seconds for each in own]
         print(
             f"| {low} to {high} | {len(own)} | {' | '.join(shares)} | {np.median(seconds):.2f} | {max(seconds):.2f} |"
         )
-    print("\n| stated | tables | mean stated | observed |\n|---|---|---|---|")
+    print("\n| stated | tables | mean stated, and standard error | observed |\n|---|---|---|---|")
     tests: dict[str, Any] = {"at_least": np.greater_equal, "exactly": np.equal}
     for name, holds in tests.items():
         for lowest, highest in ((0, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1.01)):
             own = [
                 each
                 for each in results
-                if lowest <= getattr(each[0], name) < highest and (name == "exactly" or each[0].n_components > 1)
+                if lowest <= getattr(each, name) < highest and (name == "exactly" or each.n_components > 1)
             ]
             if own:
-                stated = np.mean([getattr(each[0], name) for each in own])
-                observed = np.mean([holds(each[1], each[0].n_components) for each in own])
-                print(f"| {name}, {lowest:.0%} to {min(highest, 1):.0%} | {len(own)} | {stated:.1%} | {observed:.1%} |")
+                stated = float(np.mean([getattr(each, name) for each in own]))
+                observed = np.mean([holds(each.planted, each.n_components) for each in own])
+                error = math.sqrt(stated * (1 - stated) / len(own))
+                print(
+                    f"| {name}, {lowest:.0%} to {min(highest, 1):.0%} | {len(own)} | "
+                    f"{stated:.1%} ± {error:.1%} | {observed:.1%} |"
+                )
     if given.fit:
-        print("\n" + fitted_calibration([each[:2] for each in results]))
+        print("\n" + fitted_calibration(results))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from scipy import sparse
 from odeco import Components, Oracle, symmetrize
 from odeco.cp import Whitened, Whitener
 from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
-from odeco.models.ica.start import WhitenedCumulant
+from odeco.models.ica.unmixing import WhitenedCumulant
 from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel

@@ -9,7 +9,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.mixture import GaussianMixture
 
 from odeco.models import TensorICA, TensorMixture
-from odeco.models.engine import missing
+from odeco.models.engine import rows as engine_rows
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.gmm.spec import MixtureSpec
 
@@ -59,7 +59,7 @@ def brute_force(model, rows):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_e_step_is_that_of_the_observed_columns(kind, monkeypatch):
-    monkeypatch.setattr(missing, "_NUMBERS_AT_A_TIME", 300)  # in several parts
+    monkeypatch.setattr(engine_rows, "_NUMBERS_AT_A_TIME", 300)  # in several parts
     model = some_gaussians(kind)
     rows = with_gaps(3 * np.random.default_rng(1).standard_normal((200, 5)), 0.4)
     rows[0], rows[1] = np.nan, 1.0
@@ -77,9 +77,9 @@ def test_the_e_step_is_that_of_the_observed_columns(kind, monkeypatch):
 
 
 def test_parts_of_rows_have_few_numbers(monkeypatch):
-    monkeypatch.setattr(missing, "_NUMBERS_AT_A_TIME", 1000)
+    monkeypatch.setattr(engine_rows, "_NUMBERS_AT_A_TIME", 1000)
     rows = with_gaps(np.zeros((500, 12)), 0.5)
-    parts = list(missing.parts_of(rows, 3))
+    parts = list(engine_rows.parts_of(rows, 3))
     assert np.array_equal(np.concatenate([np.arange(500)[part] for part in parts]), np.arange(500))
     numbers = [3 * (12 + np.isnan(rows[part]).sum(axis=1) ** 2) for part in parts]
     assert max(each.sum() - each.max() for each in numbers) <= 1000 < sum(each.sum() for each in numbers)

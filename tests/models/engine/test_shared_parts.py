@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from odeco._util.state import array_field
-from odeco.models.engine.em import best_of, em, successive_halving
+from odeco.models.engine.em import best_of, choose_number, em, fold_numbers, groups_of, successive_halving
 from odeco.models.engine.fit import NoContext
 from odeco.models.engine.moments import classes_of_three_views
-from odeco.models.engine.selection import choose_number, fold_numbers, groups_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
 from odeco.privacy import gdp_mu

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 import odeco
 from odeco.models import TensorHMM, TensorICA, TensorMixture
-from odeco.models.engine.units import MAX_RATIO, column_scale
+from odeco.models.engine.rows import MAX_RATIO, column_scale
 
 #: Factors of columns, from 10⁻³ to 10⁶.
 FACTORS = 10.0 ** np.array([-3.0, 0.0, 2.5, 6.0, -1.0, 4.0])

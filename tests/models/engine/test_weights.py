@@ -11,8 +11,8 @@ from odeco.cli.learn import MODELS
 from odeco.datasets import planted_topics
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
 from odeco.models.engine.gaussians import Gaussians
+from odeco.models.engine.rows import Weighted, split
 from odeco.models.engine.stream import BlockStream
-from odeco.models.engine.weights import Weighted, split
 from odeco.models.gmm.start import second_moment, span_of, third_moment
 
 N = 240

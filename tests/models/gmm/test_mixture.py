@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from odeco.models import TensorMixture
 from odeco.models.engine.em import em
-from odeco.models.engine.weights import Weighted
+from odeco.models.engine.rows import Weighted
 from odeco.models.gmm.spec import MixtureContext, MixtureSpec
 from odeco.models.gmm.start import em_together
 

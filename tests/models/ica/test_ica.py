@@ -17,7 +17,7 @@ from odeco.models.engine.estimator import Learnt
 from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood
 from odeco.models.ica.newton import fit_scores, score_means, score_values, sum_powers
 from odeco.models.ica.spec import ICASpec, gaussianity_p_values
-from odeco.models.ica.start import BLOCK
+from odeco.models.ica.unmixing import BLOCK
 
 START_ROWS = ICASpec.first_block
 
@@ -236,7 +236,7 @@ def test_an_interrupt_leaves_sources_as_they_were_or_as_they_will_be():
     first, second = rows[: START_ROWS + 10], rows[START_ROWS + 10 :]
     begun = TensorICA(random_state=0).partial_fit(first)
     expected = clone(begun).partial_fit(first).partial_fit(second).components_
-    places = ("models/ica/stream.py", "models/engine/stream.py", "models/engine/estimator.py")
+    places = ("models/ica/spec.py", "models/engine/stream.py", "models/engine/estimator.py")
     learnt = begun._learnt
 
     def fresh():

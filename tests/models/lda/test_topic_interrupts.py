@@ -8,11 +8,11 @@ from interrupts import moments_of, run_traced
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
-from odeco.models.lda import stream as learn_in_batches
+from odeco.models.lda import spec as learn_in_batches
 
 COUNTS = planted_topics(260, 12, [0.5, 0.5], document_length=20, rng=0).counts
 #: Where the state of a model changes; what its steps compute becomes state only there.
-PLACES = ("models/lda/estimator.py", "models/lda/stream.py", "models/engine/estimator.py", "models/lda/moments.py")
+PLACES = ("models/lda/estimator.py", "models/lda/spec.py", "models/engine/estimator.py", "models/lda/moments.py")
 
 
 def begun():

@@ -13,9 +13,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import odeco
 from odeco.models import Communities
+from odeco.models.mmsb.blocks import split_links
 from odeco.models.mmsb.graph import as_adjacency
-from odeco.models.mmsb.partition import likeliest_partition, merge_blocks, refine_partition, rewired
-from odeco.models.mmsb.selection import count_communities, split_links
+from odeco.models.mmsb.partition import count_communities, likeliest_partition, merge_blocks, refine_partition, rewired
 
 
 def planted(n_nodes, k, *, degree, ratio, concentration, seed):
@@ -386,7 +386,7 @@ def test_an_interrupt_leaves_communities_as_they_were_or_as_they_will_be():
     other, _ = planted(80, 2, degree=20, ratio=20, concentration=0.3, seed=1)
     begun = Communities(2, concentration=0.3, random_state=0).fit(other)
     before, after = begun.memberships_, clone(begun).fit(links).memberships_
-    places = ("models/mmsb/estimator.py", "models/mmsb/learn.py", "models/engine/estimator.py")
+    places = ("models/mmsb/estimator.py", "models/mmsb/spec.py", "models/engine/estimator.py")
     moments = moments_of(lambda: clone(begun).fit(links), places)
     assert len(moments) > 20
     for moment in moments:

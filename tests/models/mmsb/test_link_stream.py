@@ -192,7 +192,7 @@ def test_an_interrupt_at_any_line_leaves_a_stream_of_links_as_it_was():
     _, edges = two_groups(n_nodes=30)
     places = (
         "models/mmsb/estimator.py",
-        "models/mmsb/stream.py",
+        "models/mmsb/graph.py",
         "models/engine/stream.py",
         "models/engine/estimator.py",
     )

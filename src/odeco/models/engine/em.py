@@ -1,7 +1,18 @@
-"""Expectation-maximisation: plain EM, SQUAREM, and the choice among several starts by successive halving.
+"""Expectation-maximisation, and what its likelihood decides: among several starts, and the number of components.
 
-All functions take an EM step: it maps parameters to the next ones, and returns with them the mean log-likelihood of
-the parameters that it was given. They know nothing else about a model.
+**EM**: plain, with SQUAREM, and with several starts, of which successive halving selects one. All functions take an EM
+step: it maps parameters to the next ones, and returns with them the mean log-likelihood of the parameters that it was
+given. They know nothing else about a model.
+
+**The number of components**: each parameter must pay twice, on rows learnt from and on held-out rows. k components beat
+j < k if, with p = (parameters of k) − (parameters of j),
+
+- the log-likelihood of the rows learnt from rises by more than 1.5 p, and
+- the log-likelihood of held-out rows, in five-fold cross-validation, rises by more than 0.25 p.
+
+A parameter that means nothing gains 1/2 on average on rows learnt from (Wilks 1938), and loses 5/8 on held-out rows.
+The first test is misled by components that sit on a few rows, the second by a fold that was learnt badly. They fail for
+different reasons, so each guards the other. The smallest number is selected that none of the next three beats.
 """
 
 from __future__ import annotations
@@ -12,8 +23,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
-from odeco._util.types import FloatArray
+from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.models.engine.rows import times
 
 Params = TypeVar("Params")
 
@@ -160,3 +173,202 @@ def best_of(
         return best
     rest = run(step, best.params, max_iter=max_iter - best.n_iter, tol=tol)
     return EMResult(rest.params, rest.log_likelihood, best.n_iter + rest.n_iter, rest.converged)
+
+
+#: What a parameter must gain on rows learnt from, and on held-out rows.
+_INSIDE, _OUTSIDE = 1.5, 0.25
+
+#: A fifth of the rows is held out at a time. A number is compared with the next three: two components may show nothing
+#: where four show all, if these form two pairs.
+N_FOLDS, _AHEAD = 5, 3
+
+#: With more rows than this, fewer folds are learnt: their number times the rows stays below five times this.
+_ROWS_OF_ALL_FOLDS = 4_000
+
+#: A number is sure to be not too large if it gains at least this on every smaller one.
+_SURE = 1.7
+
+
+#: Takes a number of components and the rows to learn from; returns the log-likelihood of each row, and of how many
+#: parameters.
+Learn = Callable[[int, BoolArray], tuple[FloatArray, int]]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How certain a selected number is, learnt from planted tables (`python benchmarks/selection.py MODEL --fit`).
+
+    Attributes
+    ----------
+    when_sure, when_not : float
+        How often there are at least as many components as were selected, if all steps gained at least 1.7 for each
+        parameter, and if one did not.
+    constant, by_gain, by_loss, by_crowding, by_rows : float
+        The log-odds that no component is hidden: a constant, and what is added for what the next numbers gain on rows
+        learnt from, for what the next number loses on held-out rows, for the logarithm of parameters per row, and for
+        the logarithm of the number of rows, of which more show what fewer hide.
+    """
+
+    when_sure: float = 0.98
+    when_not: float = 0.6
+    constant: float = 4.0
+    by_gain: float = -3.6
+    by_loss: float = 0.6
+    by_crowding: float = -0.3
+    by_rows: float = 0.0
+
+    def none_hidden(self, *evidence: float) -> float:
+        """Return the probability that there are no more components than were selected, by `ChosenNumber.evidence`."""
+        slopes = (self.by_gain, self.by_loss, self.by_crowding, self.by_rows)
+        odds = self.constant + sum(slope * each for slope, each in zip(slopes, evidence, strict=True))
+        return 1 / (1 + math.exp(-odds))
+
+
+@dataclass(frozen=True)
+class ChosenNumber:
+    """The number of components that was selected.
+
+    Attributes
+    ----------
+    n_components : int
+        The smallest number that none of the next three beats.
+    inside : dict of int to float
+        The log-likelihood of all rows, for each number that was learnt from them.
+    outside : dict of int to float
+        The log-likelihood of held-out rows, for each number that was cross-validated.
+    at_least, exactly : float
+        The probability that there are no fewer components, and that there are no more either, if components have the
+        form of the model; `exactly` is NaN if no larger number can be tried.
+    as_good : tuple of int
+        Numbers that the rows hardly tell from the one selected, that one included.
+    n_rows : float
+        Number of rows, each counted by its weight.
+    evidence : tuple of float
+        What `exactly` was computed from: gain, loss, crowding and the logarithm of the number of rows; empty if no
+        larger number can be tried.
+    """
+
+    n_components: int
+    inside: dict[int, float]
+    outside: dict[int, float]
+    at_least: float
+    exactly: float
+    as_good: tuple[int, ...]
+    n_rows: float
+    evidence: tuple[float, ...] = ()
+
+
+def fold_numbers(places: IndexArray) -> IndexArray:
+    """Return the fold of each row, for a permutation of rows: those in one fifth of it are held out together."""
+    return np.asarray(places * N_FOLDS // len(places))
+
+
+def choose_number(
+    learn: Learn,
+    folds: IndexArray,
+    n_rows: float | None = None,
+    *,
+    most: int,
+    calibration: Calibration | None = None,
+) -> ChosenNumber:
+    """Select the smallest number of components that none of the next three beats.
+
+    Parameters
+    ----------
+    learn : Learn
+        Takes a number of components, and which rows to learn from; returns the log-likelihood of every row (in a
+        sequence: given those before it) times its weight, and the number of parameters.
+    folds : array
+        The fold of each row, from 0 to 4.
+    n_rows : float, optional
+        Number of rows, each counted by its weight; by default rows have no weights.
+    most : int
+        The largest number.
+    calibration : Calibration, optional
+        How certain selected numbers are.
+
+    Notes
+    -----
+    Each fold begins from its own starts: components that were learnt from all rows know the held-out ones. Folds are
+    learnt only for numbers that pass the first test, and for those that the certainty depends on.
+    """
+    calibration, fits = calibration or Calibration(), Fits(learn, folds, n_rows)
+
+    def beats(k: int, j: int) -> bool:
+        return fits.gain(fits.seen, k, j) > _INSIDE and fits.gain(fits.held_out, k, j) > _OUTSIDE
+
+    def ahead(j: int) -> range:
+        return range(j + 1, min(j + _AHEAD, most) + 1)
+
+    chosen = 1
+    while any(beats(k, chosen) for k in ahead(chosen)):
+        chosen += 1
+    fits.seen(chosen)
+    fewer = tuple(j for j in range(1, chosen) if fits.gain(fits.seen, chosen, j) < _SURE)
+    at_least = 1.0 if chosen == 1 else calibration.when_not if fewer else calibration.when_sure
+    exactly, more, evidence = math.nan, list[int](), tuple[float, ...]()
+    if chosen < most:
+        gains = {k: fits.gain(fits.seen, k, chosen) for k in ahead(chosen)}
+        more = [k for k, gain in gains.items() if gain > 1 and fits.gain(fits.held_out, k, chosen) > -_OUTSIDE]
+        gained = min(max(*gains.values(), 0.5), 1.5)
+        lost = min(max(-fits.gain(fits.held_out, chosen + 1, chosen), -0.5), 1.5)
+        crowding = math.log(max(fits.sizes[chosen + 1] - fits.sizes[chosen], 1) * (chosen + 1) / fits.n_rows)
+        evidence = (gained, lost, crowding, math.log(fits.n_rows))
+        exactly = at_least * calibration.none_hidden(*evidence)
+    inside = {k: fits.inside[k] for k in sorted(fits.inside)}
+    return ChosenNumber(chosen, inside, fits.outside, at_least, exactly, (*fewer, chosen, *more), fits.n_rows, evidence)
+
+
+class Fits:
+    """The fits of a selection, each learnt when it is needed: log-likelihoods, and numbers of parameters."""
+
+    def __init__(self, learn: Learn, folds: IndexArray, n_rows: float | None = None) -> None:
+        self.learn, self.folds, self.n_rows = learn, folds, len(folds) if n_rows is None else n_rows
+        self.n_folds = min(max(N_FOLDS * _ROWS_OF_ALL_FOLDS // len(folds), 1), N_FOLDS)
+        self.sizes: dict[int, int] = {}
+        self.inside: dict[int, float] = {}
+        self.outside: dict[int, float] = {}
+
+    def seen(self, k: int) -> float:
+        """Return the log-likelihood of the rows learnt from."""
+        if k not in self.inside:
+            rows, self.sizes[k] = self.learn(k, np.ones(len(self.folds), dtype=bool))
+            self.inside[k] = float(rows.sum())
+        return self.inside[k]
+
+    def held_out(self, k: int) -> float:
+        """Return the log-likelihood of held-out rows, as if all folds were learnt."""
+        if k not in self.outside:
+            parts = [
+                float(self.learn(k, self.folds != fold)[0][self.folds == fold].sum()) for fold in range(self.n_folds)
+            ]
+            self.outside[k] = sum(parts) * N_FOLDS / self.n_folds
+        return self.outside[k]
+
+    def gain(self, of: Callable[[int], float], k: int, j: int) -> float:
+        """Return what each of the parameters that k has more than j gains."""
+        rise = of(k) - of(j)
+        return rise / max(self.sizes[k] - self.sizes[j], 1)
+
+
+#: Two components may be parts of one group if this share of the rows of the smaller one is taken for the other:
+#: ∫ pq / (p + q) of two equal Gaussians three deviations apart, between which the density is two thirds of that at
+#: their means. Gaussians that EM lays over an even shape lie about that far apart.
+_JOINED = 0.1
+
+
+def groups_of(posterior: FloatArray, weights: FloatArray | None = None) -> tuple[float, int]:
+    """Return how much components overlap, and the number of groups that are left when those that overlap are joined.
+
+    The overlap is the mean entropy of the posterior of a row (n x k), divided by log k: 0 if each row has one
+    component, 1 if all are equally probable. `weights` are those of the rows, if they have any.
+    """
+    n, k = len(posterior) if weights is None else float(weights.sum()), posterior.shape[1]
+    if k == 1:
+        return 0.0, 1
+    tiny, counted = np.finfo(np.float64).tiny, times(posterior, weights)
+    entropy = -float(np.sum(counted * np.log(np.maximum(posterior, tiny))))
+    totals = np.maximum(counted.sum(axis=0), tiny)
+    joined = counted.T @ posterior > _JOINED * np.minimum(totals[:, None], totals)
+    n_groups, _ = connected_components(joined, directed=False)
+    return entropy / (n * math.log(k)), int(n_groups)

@@ -37,9 +37,9 @@ from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.parameters import checked_parameters, count, n_components, number, param, plain
 from odeco.models.engine.private import guarantee_of
+from odeco.models.engine.rows import count_rows, split, times, warn_of_few_rows, with_weights
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
-from odeco.models.engine.weights import count_rows, split, times, warn_of_few_rows, with_weights
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.reuse import warn_of_reuse

@@ -7,7 +7,6 @@ component (k), one per feature (k x d), or matrices (k x d x d).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
@@ -19,15 +18,11 @@ from scipy.linalg import lapack
 from odeco._util.state import Rule, Sizes, State, array, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.fit import Statistics
-from odeco.models.engine.missing import Correlated, Independent, condition, parts_of
-from odeco.models.engine.weights import split, weigh, with_weights
+from odeco.models.engine.rows import Correlated, Independent, condition, parts_of, split, weigh, with_weights
 
 CovarianceType = Literal["spherical", "diag", "full"]
 
 COVARIANCE_TYPES: tuple[CovarianceType, ...] = ("spherical", "diag", "full")
-
-#: Rows that are worked on at a time: a block with its responsibilities stays in the cache.
-BLOCK = 8192
 
 #: Numbers in a file are at most this large, so that their squares can be added up.
 _LARGEST_IN_FILE = 1e150
@@ -350,8 +345,3 @@ def normalize(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 def squared_norms(rows: FloatArray) -> FloatArray:
     """Return the squared norm of each row."""
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
-
-
-def blocks_of(rows: Any, size: int = BLOCK) -> Iterator[Any]:
-    """Yield rows in blocks of one size."""
-    return (rows[start : start + size] for start in range(0, len(rows), size))

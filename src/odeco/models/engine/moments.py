@@ -22,7 +22,7 @@ from scipy.sparse import linalg as sparse_linalg
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_whitened
-from odeco.models.engine.weights import count_rows, mean_of, split, times
+from odeco.models.engine.rows import count_rows, mean_of, split, times
 from odeco.tensors.dense import symmetrize
 
 

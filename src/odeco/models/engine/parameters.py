@@ -125,7 +125,7 @@ def _check_standardize(name: str, value: Any) -> Any:
     return value if isinstance(value, str) else bool(value)
 
 
-#: Whether columns are standardised (`odeco.models.engine.units`).
+#: Whether columns are standardised (`odeco.models.engine.rows`).
 STANDARDIZE = Constraint(_check_standardize, _STANDARDIZE.__getitem__, tuple(_STANDARDIZE))
 
 #: The number of threads: None and −1 for all cores, 1 for one.

@@ -19,12 +19,20 @@ import numpy as np
 from odeco._util.state import State, array
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.em import EMResult, Step, em, successive_halving
+from odeco.models.engine.em import (
+    Calibration,
+    ChosenNumber,
+    EMResult,
+    Learn,
+    Step,
+    choose_number,
+    em,
+    fold_numbers,
+    successive_halving,
+)
 from odeco.models.engine.fit import Fit, Info, NoContext, Statistics, largest_first
-from odeco.models.engine.gaussians import blocks_of
-from odeco.models.engine.selection import Calibration, ChosenNumber, Learn, choose_number, fold_numbers
+from odeco.models.engine.rows import blocks_of, count_rows, mapped, split, times
 from odeco.models.engine.stream import LINEAR, BlockStream, Forgetting, OnlineEM
-from odeco.models.engine.weights import count_rows, mapped, split, times
 from odeco.privacy.ledger_file import Guarantee
 
 if TYPE_CHECKING:

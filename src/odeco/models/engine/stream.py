@@ -16,7 +16,7 @@ import numpy as np
 from odeco._util.state import State, array_field, part_field, require
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info, NoContext, Statistics
-from odeco.models.engine.weights import count_rows, mapped, split, with_weights
+from odeco.models.engine.rows import count_rows, mapped, split, with_weights
 
 if TYPE_CHECKING:
     from odeco.models.engine.spec import EMSpec, Spec

@@ -14,7 +14,7 @@ from odeco.models.engine.estimator import EMEstimator, fitted
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType
 from odeco.models.engine.parameters import N_JOBS, STANDARDIZE, choice, count, n_components, number, param
 from odeco.models.engine.private_estimator import PrivateRowsEstimator
-from odeco.models.engine.units import Standardize
+from odeco.models.engine.rows import Standardize
 from odeco.models.gmm.display import in_own_units
 from odeco.models.gmm.spec import MixtureSpec
 

@@ -14,15 +14,27 @@ from odeco._util.state import Sizes, State, array, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
-from odeco.models.engine.em import EMResult, em
+from odeco.models.engine.em import N_FOLDS, Calibration, ChosenNumber, EMResult, Fits, em, fold_numbers, groups_of
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType, Gaussians, GaussianStatistics
-from odeco.models.engine.missing import column_moments, column_ranges, filled, has_missing
 from odeco.models.engine.private import Releaser, check_private_units
-from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, fold_numbers, groups_of
+from odeco.models.engine.rows import (
+    MAX_SCALE,
+    MIN_SCALE,
+    column_moments,
+    column_ranges,
+    column_scale,
+    count_rows,
+    filled,
+    fit_in_units,
+    has_missing,
+    mapped,
+    split,
+    times,
+    warn_of_dominant_column,
+    with_weights,
+)
 from odeco.models.engine.spec import EMSpec, some_rows
-from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, column_scale, fit_in_units, warn_of_dominant_column
-from odeco.models.engine.weights import count_rows, mapped, split, times, with_weights
 from odeco.models.gmm.display import describe
 from odeco.models.gmm.private import find_private_mixture
 from odeco.models.gmm.start import (

@@ -32,14 +32,12 @@ from odeco.models.engine.gaussians import (
     CovarianceType,
     Gaussians,
     GaussianStatistics,
-    blocks_of,
     normalize,
     squared_norms,
     weighted_sums,
 )
-from odeco.models.engine.missing import column_moments, observed_counts
 from odeco.models.engine.moments import SecondMoment
-from odeco.models.engine.weights import count_rows, mapped, split, times
+from odeco.models.engine.rows import blocks_of, column_moments, count_rows, mapped, observed_counts, split, times
 from odeco.tensors.dense import sum_of_cubes
 
 #: A direction is amplified no more than if it had this share of the strongest.

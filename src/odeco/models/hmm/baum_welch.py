@@ -22,7 +22,7 @@ from odeco._util.threads import map_blocks
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.em import EMResult, squarem
 from odeco.models.engine.fit import Statistics
-from odeco.models.engine.weights import times
+from odeco.models.engine.rows import times
 from odeco.models.hmm.emissions import (
     MIN_PROBABILITY,
     Categorical,

@@ -27,7 +27,7 @@ from odeco.models.engine.gaussians import (
     log_peaks,
     weighted_sums,
 )
-from odeco.models.engine.missing import column_moments, column_ranges, condition, has_missing, parts_of
+from odeco.models.engine.rows import column_moments, column_ranges, condition, has_missing, parts_of
 
 #: The smallest square root of a probability after an extrapolation.
 _MIN_ROOT = 1e-5

@@ -16,10 +16,9 @@ from odeco.io.rows import as_weights
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, fitted
 from odeco.models.engine.fit import Fit
-from odeco.models.engine.missing import has_missing
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, optional, param
 from odeco.models.engine.private_estimator import PrivateEstimator
-from odeco.models.engine.weights import warn_of_few_rows
+from odeco.models.engine.rows import has_missing, warn_of_few_rows
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
 from odeco.models.hmm.sequences import (

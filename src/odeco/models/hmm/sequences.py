@@ -9,7 +9,7 @@ import numpy as np
 
 from odeco._util.arguments import is_null
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.missing import column_ranges
+from odeco.models.engine.rows import column_ranges
 
 #: Numbers of three consecutive symbols must fit into 64 bits.
 MAX_SYMBOLS = 2_000_000

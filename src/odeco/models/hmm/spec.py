@@ -14,14 +14,12 @@ from odeco._util.state import State, array_field, require, usable_array
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
-from odeco.models.engine.em import EMResult, best_of
+from odeco.models.engine.em import N_FOLDS, Calibration, EMResult, best_of
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.engine.missing import filled, has_missing
 from odeco.models.engine.private import Releaser
-from odeco.models.engine.selection import N_FOLDS, Calibration
+from odeco.models.engine.rows import count_rows, filled, has_missing, split, times
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
-from odeco.models.engine.weights import count_rows, split, times
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, squarem_hmm
 from odeco.models.hmm.display import describe
 from odeco.models.hmm.emissions import Gaussian, Poisson, distributions, multinomial_log_likelihoods

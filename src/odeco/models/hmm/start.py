@@ -33,9 +33,8 @@ from scipy import sparse
 
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.missing import column_moments, filled, has_missing
 from odeco.models.engine.moments import classes_of_three_views
-from odeco.models.engine.weights import times
+from odeco.models.engine.rows import column_moments, filled, has_missing, times
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson, multinomial_log_likelihoods
 

@@ -15,11 +15,10 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.estimator import fitted
 from odeco.models.engine.parameters import STANDARDIZE, count, number, optional, or_auto, param
 from odeco.models.engine.private_estimator import PrivateRowsEstimator
-from odeco.models.engine.units import Standardize
+from odeco.models.engine.rows import Standardize
 from odeco.models.ica.overcomplete import Mixing
 from odeco.models.ica.spec import ICASpec
-from odeco.models.ica.start import scaled
-from odeco.models.ica.unmixing import Unmixing
+from odeco.models.ica.unmixing import Unmixing, scaled
 
 _N_COMPONENTS = optional(or_auto(lambda name, value: check_count(name, value, what=', or None, or "auto"')))
 

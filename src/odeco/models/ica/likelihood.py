@@ -27,7 +27,7 @@ import numpy as np
 
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.weights import count_rows, split
+from odeco.models.engine.rows import count_rows, split
 
 #: A histogram has this number of bins, from −_RANGE to _RANGE. Values beyond count in the first or the last.
 N_BINS, _RANGE = 200, 10.0

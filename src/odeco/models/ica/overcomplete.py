@@ -30,11 +30,9 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.rank import SURE
 from odeco.errors import RankError
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.engine.gaussians import blocks_of
-from odeco.models.engine.weights import Weighted
+from odeco.models.engine.rows import Weighted, blocks_of
 from odeco.models.ica.likelihood import EDGES, N_BINS
-from odeco.models.ica.start import BLOCK, whiten
-from odeco.models.ica.unmixing import RANGE, Sources
+from odeco.models.ica.unmixing import BLOCK, RANGE, Sources, whiten
 from odeco.online.fourth_moment import FourthComponents, PairMoments
 from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.search import mean_over

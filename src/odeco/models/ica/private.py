@@ -10,7 +10,7 @@ If no bound on the norm of rows is known, noisy counts of rows by their norm com
 of numbers by column, which give centres and scales to standardise rows by.
 
 Everything after the releases is post-processing. As without privacy, all sources are the orthonormal vectors that raise
-Σ κ₃²/v₃ + κ₄²/v₄ (`odeco.models.ica.start`), where v₃ and v₄ are the variances of a third and a fourth cumulant of
+Σ κ₃²/v₃ + κ₄²/v₄ (`odeco.models.ica.unmixing`), where v₃ and v₄ are the variances of a third and a fourth cumulant of
 Gaussian rows: those of sampling, 6/n and 24/n, and those of the noise. What clipping does to the kurtosis of Gaussian
 rows is subtracted. A source stands clear if one of its cumulants
 exceeds what noise of these variances reaches anywhere on the sphere. Others are taken for Gaussian. There are no rows

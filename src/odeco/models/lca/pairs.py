@@ -26,8 +26,7 @@ from scipy.optimize import minimize
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.moments import classes_of_three_views
-from odeco.models.lca.classes import Classes
-from odeco.models.lca.start import as_probabilities
+from odeco.models.lca.classes import Classes, as_probabilities
 from odeco.privacy.holders.answers import Bits, Questions, places_of_pairs
 
 #: Number of splits of the questions into views that are compared by the tables.

@@ -12,18 +12,25 @@ from odeco._util.state import State, array, array_field, require
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
-from odeco.models.engine.em import EMResult, Step, squarem
+from odeco.models.engine.em import Calibration, EMResult, Step, squarem
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
-from odeco.models.engine.selection import Calibration
+from odeco.models.engine.rows import count_rows
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import Forgetting
-from odeco.models.engine.weights import count_rows
 from odeco.models.lca.categories import Categories, from_texts, to_texts
-from odeco.models.lca.classes import Classes, ClassStatistics, frequencies_of, m_step
+from odeco.models.lca.classes import (
+    Classes,
+    ClassStatistics,
+    can_start,
+    classes_from_moments,
+    count_answers,
+    frequencies_of,
+    m_step,
+    random_classes,
+)
 from odeco.models.lca.display import describe
 from odeco.models.lca.private import find_private_classes, release_shares
-from odeco.models.lca.start import can_start, classes_from_moments, count_answers, random_classes
 from odeco.privacy.holders.answers import BLOCK, Bits, HeldAnswers, Questions
 from odeco.privacy.report import PrivacyReport
 

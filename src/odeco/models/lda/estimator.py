@@ -25,11 +25,11 @@ from odeco.models.engine.estimator import Learnt, fitted
 from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, optional, param
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.lda.counts import DocumentWeight, are_texts, as_counts
+from odeco.models.lda.fitting import check_seed_words
 from odeco.models.lda.inference import document_topics, log_likelihood
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
 from odeco.models.lda.private import learn_privately, update_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
-from odeco.models.lda.seeds import check_seed_words
 from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words

@@ -1,4 +1,4 @@
-"""The block matrix of communities, and profiles and memberships that agree with each other.
+"""The block matrix of communities, profiles and memberships that agree with each other, and how mixed nodes are.
 
 **The number of links between communities**, without the noise of memberships.
 
@@ -23,19 +23,29 @@ different degrees.
 The number of links between communities is computed once, from the moments, and not again in each round. Likelihood
 alone does not determine it: nodes that are more mixed, in communities with hardly any links between them, fit equally
 well, and slightly better because of noise.
+
+**How mixed nodes are** is selected by held-out links. The profiles that moments give depend on the concentration α₀
+with which they are corrected. A tenth of the links is held out, communities are learnt from the others for several α₀,
+and the α₀ is taken under which the held-out links are most likely. A link is held out at both of its ends; otherwise
+the memberships of one end would reveal it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.models.lda.inference import document_topics
+from odeco.models.lda.corpus import LocalCorpus
+from odeco.models.lda.counts import FEWEST_WORDS
+from odeco.models.lda.inference import document_topics, log_likelihood
+from odeco.models.lda.params import LdaSettings
+from odeco.models.lda.spectral import reduce_moments, sum_moments, topics_for
 
 #: All eigenvectors of a graph with at most this number of nodes are computed.
 _SMALL = 500
@@ -214,3 +224,82 @@ def profiles_of(between: FloatArray, shares: FloatArray, degrees: FloatArray) ->
     through = np.maximum(between.sum(axis=1), np.finfo(np.float64).tiny)
     profiles = (between / through) @ (shares * (degrees + 1)[:, None]).T
     return np.asarray(profiles / np.maximum(profiles.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny))
+
+
+#: From nodes that have one community each to nodes that belong to many.
+CANDIDATES = (0.01, 0.03, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+#: Taken if there are too few links to hold any out.
+_DEFAULT = 0.1
+
+#: The share of the links that a split holds out.
+_HELD_OUT = 0.1
+
+#: A graph with at least this number of links is split once; a smaller one several times, at most `_MAX_SPLITS`.
+_ENOUGH_LINKS, _MAX_SPLITS = 10_000, 20
+
+#: Iterations for the memberships of a node, for each candidate.
+_N_ITERATIONS = 10
+
+#: The share of a held-out link that is attributed to chance, in proportion to degrees: no link is impossible.
+_CHANCE = 0.01
+
+
+def choose_concentration(links: Any, settings: LdaSettings, *, seed: int) -> float:
+    """Return the candidate for α₀ with which communities make held-out links most likely.
+
+    A small graph has few links to hold out, and a single split of it would leave the choice to chance. So its links
+    are split several times. Of the candidates whose likelihood is within one standard error of the best, the smallest
+    is taken: nodes are not called mixed unless held-out links show it.
+    """
+    rng = np.random.default_rng(seed)
+    n_splits = int(np.clip(np.ceil(_ENOUGH_LINKS / (links.sum() / 2)), 1, _MAX_SPLITS))
+    splits = [split_links(links, rng) for _ in range(n_splits)]
+    scores = [
+        _scores(known, held_out, links, settings, seed=seed)
+        for known, held_out in splits
+        if held_out.nnz and float(known.sum(axis=1).max()) >= FEWEST_WORDS
+    ]
+    if not scores:
+        return _DEFAULT
+    behind = np.array(scores).T
+    behind = behind[np.argmax(behind.sum(axis=1))] - behind  # candidates x splits
+    error = behind.std(axis=1, ddof=1) * np.sqrt(len(scores)) if len(scores) > 1 else 0.0
+    return CANDIDATES[int(np.flatnonzero(behind.sum(axis=1) <= error)[0])]
+
+
+def _scores(known: Any, held_out: Any, links: Any, settings: LdaSettings, *, seed: int) -> list[float]:
+    """Return the log-likelihood of held-out links under communities learnt from the others, for each candidate."""
+    corpus = LocalCorpus(known, settings)
+    k = min(int(settings.n_components), corpus.sums().n_supported)  # fewer links may support fewer communities
+    (sums,) = sum_moments(corpus, replace(settings, n_components=k), seed=seed, callback=lambda *_: None)
+    sums.drop_basis()
+    reduced = reduce_moments(sums, k)
+    spectrum = Spectrum.of(known, k)
+    degrees = np.asarray(links.sum(axis=0), dtype=np.float64)
+    chance = degrees / degrees.sum()
+    scores, near = [], None
+    for candidate in CANDIDATES:
+        topics = topics_for(candidate, reduced, sums, seed=seed, near=near)
+        near = topics.coordinates
+        profiles, shares = agree(
+            known, spectrum, topics.topic_word, topics.alpha, n_iterations=_N_ITERATIONS, n_jobs=settings.n_jobs
+        )
+        # A small share of each link is attributed to chance.
+        mixed = (1 - _CHANCE) * profiles + _CHANCE * chance
+        scores.append(float(np.sum(log_likelihood(held_out, mixed, shares, n_jobs=settings.n_jobs))))
+    return scores
+
+
+def split_links(links: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Return two symmetric CSR arrays that sum to the links: training links, and held-out links."""
+    upper = sparse.csr_array(sparse.triu(links, 1))
+    taken = rng.binomial(upper.data.astype(np.int64), _HELD_OUT).astype(np.float64)
+    parts = []
+    for data in (upper.data - taken, taken):
+        part = sparse.csr_array((data, upper.indices.copy(), upper.indptr.copy()), shape=upper.shape)
+        part = sparse.csr_array(part + part.T)
+        part.eliminate_zeros()
+        part.sort_indices()
+        parts.append(part)
+    return parts[0], parts[1]

@@ -17,10 +17,18 @@ from odeco.models.engine.estimator import fitted
 from odeco.models.engine.parameters import N_JOBS, choice, count, n_components, or_auto, param
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.lda.inference import log_likelihood
-from odeco.models.mmsb.graph import as_edges, as_links, as_sparse, check_weights, draw_links, from_networkx, is_graph
+from odeco.models.mmsb.graph import (
+    GraphContext,
+    as_edges,
+    as_links,
+    as_sparse,
+    check_weights,
+    draw_links,
+    from_networkx,
+    is_graph,
+)
 from odeco.models.mmsb.private import MAX_NODES
 from odeco.models.mmsb.spec import CommunitySpec
-from odeco.models.mmsb.stream import GraphContext
 from odeco.privacy.holders.graph import PrivateLinks
 from odeco.privacy.holders.protocol import NeighbourRelation
 

@@ -1,18 +1,34 @@
-"""Partitions of a graph: spectral clustering, refined by moves of nodes; and graphs that differ from it by chance.
+"""Partitions of a graph: spectral clustering, refined by moves of nodes; and the number of communities.
 
 The degree-corrected *planted partition model* says how likely a partition is. Two nodes with dᵢ and dⱼ links expect
 ω dᵢ dⱼ/2m links, with one rate ω within blocks and another between them. The log-likelihood is that of modularity with
 the resolution that the rates imply (Newman 2016, arXiv:1606.02319). One rate for each pair of blocks would be likelier,
 but for sparse graphs the likeliest of all such partitions is far from the planted one: it has small blocks of noise.
+
+**The number of communities** is found by comparing the graph with random ones. If there are k communities, the graph
+looks like one in which all links between two of them are exchanged at random (`rewired`), so that the (k+1)-th
+eigenvalue of the normalised adjacency matrix is as large as chance makes it. The number is the smallest k of which this
+is true. Because the random graphs have the degrees and communities of the given one, neither unequal degrees nor
+unequal sizes count as communities. The number is found by doubling and bisection.
+
+Communities may have parts, which links distinguish too. So of the numbers up to this one, the largest is selected whose
+partition is about as good as the best: in its likelihood in the planted partition model, and in its modularity, which
+is that likelihood at a fixed resolution. Both numbers are stated.
+
+The criterion for topics is not used: it assumes independent rows, and those of a symmetric matrix are not independent,
+so it would select too many.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
+from scipy.special import stdtrit
 from sklearn.cluster import kmeans_plusplus
 
 from odeco._util.threads import one_blas_thread
@@ -209,3 +225,82 @@ def rewired(links: Any, labels: IndexArray, rng: np.random.Generator) -> Any:
     kept = first != second
     graph = sparse.coo_array((upper.data[kept], (first[kept], second[kept])), shape=links.shape).tocsr()
     return sparse.csr_array(graph + graph.T)
+
+
+#: The largest number of communities that is selected.
+_MAX_AUTO = 100
+
+#: This number of eigenvalues is computed first.
+_FIRST = 16
+
+#: The least standard deviation of an eigenvalue: eigenvalues are computed to about this.
+_EIGENVALUE_ERROR = 1e-3
+
+#: Random graphs with which a graph of at most this number of nodes is compared: large graphs differ less from each
+#: other, and take longer. An eigenvalue must exceed theirs by more than another random graph would in one case of
+#: `_ONE_IN`.
+_N_RANDOM, _ONE_IN = {500: 20, 5_000: 5}, 100
+
+#: The same for larger graphs.
+_FEWEST_RANDOM = 3
+
+#: Partitions are compared for at most this many numbers of blocks, in geometric progression.
+_N_PARTITIONS = 15
+
+#: A partition is about as good as the best if it has this share of its likelihood, compared with one block.
+_ABOUT_AS_GOOD = 0.95
+
+
+@dataclass(frozen=True)
+class CommunityCount:
+    """The number of communities that was selected.
+
+    Attributes
+    ----------
+    selected : int
+        The number of communities, from 1 to 100.
+    distinguishable : int
+        The number of communities, and of parts of communities, that links distinguish from chance.
+    deviations : float
+        How far the weakest of the distinguishable ones is above chance, in standard deviations of random graphs.
+    """
+
+    selected: int
+    distinguishable: int
+    deviations: float
+
+
+def count_communities(links: Any, *, seed: int = 0) -> CommunityCount:
+    """Return the number of communities in a symmetric CSR array of links."""
+    rng = np.random.default_rng(seed)
+    most = min(_MAX_AUTO, links.shape[0] - 1)
+    n_values = min(_FIRST, most)
+    values, vectors = normalized_spectrum(links, n_values + 1)
+    chance: dict[int, tuple[float, float]] = {}
+    n_random = next((number for size, number in _N_RANDOM.items() if links.shape[0] <= size), _FEWEST_RANDOM)
+    # Student's t, for the next of n numbers whose mean and deviation are known from the others.
+    enough = float(stdtrit(n_random - 1, 1 - 1 / _ONE_IN)) * math.sqrt(1 + 1 / n_random)
+
+    def deviations(k: int) -> float:
+        """Return how far the (k+1)-th eigenvalue is above those of random graphs with k communities."""
+        nonlocal values, vectors
+        if k >= len(values):
+            values, vectors = normalized_spectrum(links, min(2 * k, most) + 1)
+        if k not in chance:
+            labels = spectral_partitions(vectors, k, rng)[0]
+            random = [normalized_spectrum(rewired(links, labels, rng), k + 1)[0][k] for _ in range(n_random)]
+            chance[k] = float(np.mean(random)), max(float(np.std(random, ddof=1)), _EIGENVALUE_ERROR)
+        return (float(values[k]) - chance[k][0]) / chance[k][1]
+
+    low, high = 0, 1  # more than `low`, and at most `high` communities
+    while deviations(high) > enough and high < most:
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if deviations(middle) > enough else (low, middle)
+    numbers = np.unique(np.rint(np.geomspace(1, high, _N_PARTITIONS)).astype(int)).tolist()
+    refined = [refine_partition(links, spectral_partitions(vectors, k, rng)[0], k, rng) for k in numbers]
+    scores = np.array([(likelihood, modularity(links, labels)) for likelihood, labels in refined])
+    good = np.all(scores >= _ABOUT_AS_GOOD * scores.max(axis=0), axis=1)
+    selected = numbers[int(np.flatnonzero(good)[-1])] if good.any() else numbers[int(np.argmax(scores[:, 0]))]
+    return CommunityCount(selected, high, deviations(high - 1) if high > 1 else 0.0)

@@ -26,13 +26,11 @@ from odeco.models.lda.counts import FEWEST_WORDS
 from odeco.models.lda.fitting import fit_topics
 from odeco.models.lda.inference import document_topics
 from odeco.models.lda.params import LdaSettings
-from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
+from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix, choose_concentration
 from odeco.models.mmsb.display import describe
-from odeco.models.mmsb.graph import as_adjacency
-from odeco.models.mmsb.partition import likeliest_partition, link_rates
+from odeco.models.mmsb.graph import GraphContext, LinkStream, as_adjacency
+from odeco.models.mmsb.partition import count_communities, likeliest_partition, link_rates
 from odeco.models.mmsb.private import FOUND, find_private_communities
-from odeco.models.mmsb.selection import choose_concentration, count_communities
-from odeco.models.mmsb.stream import GraphContext, LinkStream
 from odeco.privacy.ledger_file import PureGuarantee
 from odeco.privacy.report import PrivacyReport
 
