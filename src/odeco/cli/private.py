@@ -15,9 +15,9 @@ from odeco.cli.options import load_groups, load_names, load_tensor
 from odeco.cli.output import Outputs, console, deliver_result, emit_json, note, print_result, result_document
 from odeco.cli.spending import Request, Spending, agree_to_spend, budget_options, check_budget, spent_sentence
 from odeco.io.coerce import SVMLIGHT
+from odeco.privacy.holders.norms import AUTO
 from odeco.privacy.holders.protocol import UNITS
 from odeco.privacy.sources import open_private
-from odeco.private.bound import AUTO
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.recipe import default_neighbours
 
