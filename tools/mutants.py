@@ -101,7 +101,7 @@ MUTANTS = [
     ),
     Mutant(
         "CSR rows are clipped without adding up entries stored twice",
-        "privacy/clip.py",
+        "privacy/holders/lanes.py",
         "    kept.sum_duplicates()\n",
         "",
         "test_declared.py",
@@ -359,7 +359,7 @@ MUTANTS = [
     ),
     Mutant(
         "columns: a blank row is counted",
-        "privacy/holders/columns.py",
+        "privacy/holders/norms.py",
         "own = np.where(usable, weights, 0.0)",
         "own = weights",
         "test_private_mixtures.py",
@@ -368,8 +368,8 @@ MUTANTS = [
     Mutant(
         "columns: scales are exact",
         "models/engine/private.py",
-        "centre, scale = suggested_units(counts.reshape(d, N_BINS), deviation)",
-        "centre, scale = suggested_units(held.column_counts().answer().reshape(d, N_BINS), deviation)",
+        "centre, scale = suggested_units(counts.reshape(d, N_COLUMN_BINS), deviation)",
+        "centre, scale = suggested_units(held.column_counts().answer().reshape(d, N_COLUMN_BINS), deviation)",
         "test_private_mixtures.py",
         "same_releases",
     ),

@@ -23,7 +23,7 @@ from scipy import sparse
 
 from odeco.privacy import noise as _noise
 from odeco.privacy import release as _release
-from odeco.privacy.reuse import forget_all
+from odeco.privacy.report import forget_all
 
 
 @contextlib.contextmanager

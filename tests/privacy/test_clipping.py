@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from odeco.privacy.clip import clipped_rows
+from odeco.privacy.holders.lanes import clipped_rows
 
 #: Bounds as users have them, and as small and large as a private run allows them.
 BOUNDS = [1.0, 1e-3, 1e-16, 1e-60, 1e60]

@@ -13,9 +13,8 @@ from sealing import record
 import odeco
 from odeco.models import TensorLDA
 from odeco.privacy import RecordLevel, open_private
-from odeco.privacy.clip import clipped_rows
 from odeco.privacy.holders import lanes
-from odeco.privacy.holders.lanes import ROWS_AT_ONCE
+from odeco.privacy.holders.lanes import ROWS_AT_ONCE, clipped_rows
 from odeco.privacy.holders.norms import RowNorms
 from odeco.privacy.noise import SeededNoiseForTests
 

@@ -17,7 +17,7 @@ from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.private import moment_of_seconds
 from odeco.models.gmm.start import span_of
 from odeco.privacy import LedgerFile
-from odeco.privacy.holders.columns import suggested_units
+from odeco.privacy.holders.norms import suggested_units
 from odeco.privacy.holders.rows import (
     CONSTANT,
     BoundedRows,

@@ -13,7 +13,7 @@ import odeco
 from odeco.errors import ReusedRecordsWarning
 from odeco.models import Communities, LatentClasses, TensorICA, TensorLDA, TensorMixture
 from odeco.privacy import LedgerFile
-from odeco.privacy.reuse import _USED, forget_all
+from odeco.privacy.report import _USED, forget_all
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 RUNS = {

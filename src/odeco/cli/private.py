@@ -19,10 +19,10 @@ from odeco.cli.options import load_groups, load_names, load_tensor
 from odeco.cli.output import Outputs, console, deliver_result, emit_json, note, print_result, result_document
 from odeco.io.coerce import SVMLIGHT
 from odeco.privacy.calibration import epsilon_of, gdp_mu
+from odeco.privacy.holders.norms import AUTO
 from odeco.privacy.holders.protocol import UNITS
 from odeco.privacy.ledger_file import LedgerFile
 from odeco.privacy.sources import open_private
-from odeco.private.bound import AUTO
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.recipe import default_neighbours
 

@@ -28,7 +28,7 @@ from odeco.online.weights import PushedWeights, check_can_be_weighted, times_roo
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
-from odeco.privacy.reuse import warn_of_reuse
+from odeco.privacy.report import warn_of_reuse
 
 
 class OnlineDecomposer:

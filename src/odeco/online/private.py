@@ -21,8 +21,8 @@ from odeco.online.run import BatchMean, Run
 from odeco.online.sums import RowSum
 from odeco.power.solver import Solver
 from odeco.privacy.calibration import check_delta_for, gdp_mu
-from odeco.privacy.clip import clipped_rows
 from odeco.privacy.found import Found, found_in_core, found_in_entries, found_in_images
+from odeco.privacy.holders.lanes import clipped_rows
 from odeco.privacy.holders.protocol import ROUNDOFF, multiplicities
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger_file import Account

@@ -1,5 +1,5 @@
-from odeco.private.bound import PrivateBound as PrivateBound
-from odeco.private.bound import choose_norm_bound as choose_norm_bound
+from odeco.privacy.holders.norms import PrivateBound as PrivateBound
+from odeco.privacy.holders.norms import choose_norm_bound as choose_norm_bound
 from odeco.private.recipe import decompose_privately as decompose_privately
 from odeco.private.recipe import plan_privacy as plan_privacy
 from odeco.private.subspace import PrivateSubspace as PrivateSubspace

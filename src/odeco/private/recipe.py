@@ -33,7 +33,7 @@ from odeco.power.power_method import Schedule
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, gdp_mu
 from odeco.privacy.holders.entries import EntryLevel
 from odeco.privacy.holders.lanes import is_elsewhere
-from odeco.privacy.holders.norms import RowNorms, norms_share
+from odeco.privacy.holders.norms import AUTO, RowNorms, is_auto, norms_share, release_bound
 from odeco.privacy.holders.protocol import RELATIONS, UNITS, Unit
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Ledger
@@ -41,10 +41,8 @@ from odeco.privacy.ledger_file import LedgerFile, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.plan import MechanismPlan, PrivacyPlan, Prospect
 from odeco.privacy.release import Releaser, Releases
-from odeco.privacy.report import PrivacyReport
-from odeco.privacy.reuse import warn_of_reuse
+from odeco.privacy.report import PrivacyReport, warn_of_reuse
 from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
-from odeco.private.bound import AUTO, is_auto, release_bound
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.mechanisms.entries import MOST_COLUMNS
 from odeco.private.mechanisms.mechanism import Calibration, Setting, Task

@@ -18,17 +18,15 @@ from odeco._util.arguments import check_choice, check_count, check_norm_bound
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.privacy.calibration import adversary_accuracy, check_delta, check_delta_for, check_epsilon, gdp_mu
-from odeco.privacy.holders.norms import RowNorms, norms_share
+from odeco.privacy.holders.norms import RowNorms, is_auto, norms_share, release_bound
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import LedgerFile, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
-from odeco.privacy.report import PrivacyReport, in_plain_words
-from odeco.privacy.reuse import warn_of_reuse
+from odeco.privacy.report import PrivacyReport, in_plain_words, warn_of_reuse
 from odeco.privacy.sensitivity import RecordSensitivities
-from odeco.private.bound import is_auto, release_bound
 
 #: The cosine from which on a direction counts as found.
 _FOUND = 0.9

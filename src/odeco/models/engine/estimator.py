@@ -41,8 +41,7 @@ from odeco.models.engine.rows import count_rows, split, times, warn_of_few_rows,
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
 from odeco.privacy.ledger_file import Guarantee
-from odeco.privacy.report import PrivacyReport
-from odeco.privacy.reuse import warn_of_reuse
+from odeco.privacy.report import PrivacyReport, warn_of_reuse
 
 _HEADER = record(
     {"parameters": plain_settings, "settings": plain_settings, "seed": whole(), "n_features": size("n_features")},

@@ -20,8 +20,7 @@ from odeco._util.arguments import check_norm_bound
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.moments import SecondMoment
 from odeco.privacy.calibration import adversary_accuracy
-from odeco.privacy.holders.columns import N_BINS, columns_share, suggested_units
-from odeco.privacy.holders.norms import norms_share, suggested_bound
+from odeco.privacy.holders.norms import N_COLUMN_BINS, columns_share, norms_share, suggested_bound, suggested_units
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.holders.rows import CONSTANT, BoundedRows, UnboundedRows, unpacked_matrix
 from odeco.privacy.ledger_file import Guarantee
@@ -137,7 +136,7 @@ def _standardized(
     n, d = held.n_records, held.n_features
     of_columns = columns_share(n, d, releaser.guarantee.mu)
     counts, deviation = releaser.release(held.column_counts(), share=of_columns)
-    centre, scale = suggested_units(counts.reshape(d, N_BINS), deviation)
+    centre, scale = suggested_units(counts.reshape(d, N_COLUMN_BINS), deviation)
     bounded = held.standardized(centre, scale, math.sqrt(d + 3 * math.sqrt(2 * d)))
     return bounded, centre, scale, tuple((1 - of_columns) * share for share in shares)
 
@@ -265,12 +264,12 @@ class PrivatePlan:
         return "\n".join(lines)
 
 
-#: Takes a generator of noise, and returns a releaser.
-MakeReleaser = Callable[[np.random.Generator], SimulatedSums]
+#: Takes the generator of a simulation, and returns a releaser and the seed of a fit.
+Simulated = Callable[[np.random.Generator], tuple[SimulatedSums, int]]
 
 
 def plan_fit(
-    program: Callable[[MakeReleaser, np.random.Generator], FloatArray],
+    program: Callable[[Simulated, np.random.Generator], FloatArray],
     guarantee: Guarantee,
     n_records: int,
     n_simulated: int,
@@ -281,7 +280,7 @@ def plan_fit(
     n_components: int,
     threshold: float,
     records: str,
-    verdict: Callable[[FloatArray], str],
+    verdict: str,
     n_simulations: int = 5,
 ) -> PrivatePlan:
     """Run a private program on simulated records several times, and return the plan that this gives.
@@ -289,8 +288,8 @@ def plan_fit(
     Parameters
     ----------
     program : callable
-        Takes a function that makes a releaser, and a generator. It draws records, learns from them, and returns the
-        agreements with the truth: a number for each component, or one for all.
+        Takes a function that makes a releaser and a seed, and a generator. It draws records, learns from them, and
+        returns the agreements with the truth: a number for each component, or one for all.
     guarantee : Guarantee
         The budget.
     n_records, n_simulated, neighbour_relation
@@ -299,20 +298,23 @@ def plan_fit(
         As for `PrivatePlan`.
     rng : numpy Generator
         Draws the records.
-    verdict : callable
-        Takes the agreements that all simulations reach, the best first, and returns what can be expected, in words.
+    verdict : str
+        What can be expected, in words, with places for ``expected`` (whether all that is simulated would be found),
+        ``number`` (of components that every simulation finds) and ``mean`` (of the agreements that all reach).
     n_simulations : int
         Number of simulations. What is found in all of them can be expected: if it were found in fewer than nine runs
         of ten, five simulations would show a run without it in four of ten cases.
     """
     made: list[SimulatedSums] = []
 
-    def releaser(noise: np.random.Generator) -> SimulatedSums:
+    def simulated(rng: np.random.Generator) -> tuple[SimulatedSums, int]:
+        seed, seed_of_noise = rng.integers(2**31, size=2).tolist()
+        noise = np.random.default_rng(seed_of_noise)
         settings: Any = {"record": unit, "neighbour_relation": neighbour_relation, "rng": noise}
         made.append(SimulatedSums(guarantee, n_records, n_simulated, **settings))
-        return made[-1]
+        return made[-1], seed
 
-    simulated = np.sort([program(releaser, rng) for _ in range(n_simulations)], axis=1)[:, ::-1]
+    runs = np.sort([program(simulated, rng) for _ in range(n_simulations)], axis=1)[:, ::-1]
     return PrivatePlan(
         unit=unit,
         epsilon=guarantee.epsilon,
@@ -321,17 +323,15 @@ def plan_fit(
         n_records=n_records,
         n_components=n_components,
         releases=tuple(made[-1].log),
-        simulated=tuple(map(tuple, simulated.tolist())),
+        simulated=tuple(map(tuple, runs.tolist())),
         threshold=threshold,
         records=records,
-        verdict=verdict(simulated.min(axis=0)),
+        verdict=verdict.format(
+            expected="would be found" if runs[:, 0].min() >= threshold else "would not be found",
+            number=int(np.sum(runs.min(axis=0) >= threshold)),
+            mean=runs.min(axis=0).mean(),
+        ),
     )
-
-
-def assignment_verdict(agreements: FloatArray, threshold: float, simulated: str, assigned: str) -> str:
-    """Return the verdict of a plan whose agreement is the share of rows that are assigned as by the true model."""
-    expected = "would be found" if agreements[0] >= threshold else "would not be found"
-    return f"{simulated}, {expected}: {agreements[0]:.0%} of {assigned}"
 
 
 def matched_share(first: IndexArray, second: IndexArray, k: int) -> float:

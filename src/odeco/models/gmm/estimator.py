@@ -130,7 +130,7 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     within all components, this one towards a sphere. Where public numbers say that noise would hide components, the
     whole budget goes to one, which all components then are. ``standardize=True`` spends a part of μ², 5 % but for few
     rows, on noisy counts of numbers by column, in bins a fifth as wide as the number is large: so columns are centred
-    and divided by their deviation, or by a fifth of their mean if that is larger (`odeco.privacy.holders.columns`).
+    and divided by their deviation, or by a fifth of their mean if that is larger (`odeco.privacy.holders.norms`).
     Clusters that are spheres in the units of the rows are none after that: name another kind of covariances.
     `plan_mixture` says beforehand what can be expected.
     The prediction for a row reveals that row: only the model is private.

@@ -29,10 +29,9 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType, Gaussians
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.private import (
-    MakeReleaser,
     PrivatePlan,
     Releaser,
-    assignment_verdict,
+    Simulated,
     hold_simulated,
     in_units,
     matched_share,
@@ -367,20 +366,18 @@ def plan_mixture(
     check_choice("covariance_type", covariance_type, COVARIANCE_TYPES)
     size = min(n, _MAX_SIMULATED)
 
-    def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
+    def program(simulated: Simulated, rng: np.random.Generator) -> FloatArray:
         means = separation / math.sqrt(2 * d) * rng.standard_normal((k, d))
         truth = Gaussians(np.full(k, 1 / k), means, np.ones(k))
         rows, _ = truth.draw(size, rng)
         held = hold_simulated(rows, "auto" if standardize else norm_bound)
-        seed_of_starts, seed_of_noise = rng.integers(2**31, size=2).tolist()
-        releaser = simulated(np.random.default_rng(seed_of_noise))
+        releaser, seed = simulated(rng)
         settings: Any = {"covariance_type": covariance_type, "standardize": standardize, "reg_covar": 1e-6}
-        found, scale, _ = find_private_mixture(held, releaser, k, **settings, seed=seed_of_starts)
+        found, scale, _ = find_private_mixture(held, releaser, k, **settings, seed=seed)
         own = truth.posterior(rows)[0].argmax(axis=1)
         other = found.posterior(rows / scale)[0].argmax(axis=1)
         return np.array([matched_share(own, other, k)])
 
-    what = f"{k} simulated spheres, {separation:g} deviations apart"
     return plan_fit(
         program,
         guarantee,
@@ -392,7 +389,6 @@ def plan_mixture(
         n_components=k,
         threshold=_FOUND,
         records=f"rows of {d:,} features, divided by the bound of their norm",
-        verdict=lambda agreements: assignment_verdict(
-            agreements, _FOUND, what, "rows assigned as the true mixture assigns them"
-        ),
+        verdict=f"{k} simulated spheres, {separation:g} deviations apart, {{expected}}: {{mean:.0%}} of rows assigned "
+        "as the true mixture assigns them",
     )

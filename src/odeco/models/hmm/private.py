@@ -16,14 +16,7 @@ from odeco._util.arguments import check_count
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.em import EMResult, em
-from odeco.models.engine.private import (
-    MakeReleaser,
-    PrivatePlan,
-    Releaser,
-    assignment_verdict,
-    matched_share,
-    plan_fit,
-)
+from odeco.models.engine.private import PrivatePlan, Releaser, Simulated, matched_share, plan_fit
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics
 from odeco.models.hmm.emissions import Categorical
 from odeco.models.hmm.start import Triples, hmm_of_triples
@@ -161,21 +154,19 @@ def plan_hmm(
     length, guarantee = check_count("length", length, 3), Guarantee(epsilon, delta)
     size = max(1, min(n, _MAX_SIMULATED // length))
 
-    def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
+    def program(simulated: Simulated, rng: np.random.Generator) -> FloatArray:
         transitions = 0.5 * np.eye(k) + 0.5 * rng.dirichlet(np.ones(k), k)
         own = np.arange(v) % k == np.arange(k)[:, None]
         emissions = own / own.sum(axis=1, keepdims=True) + np.maximum(rng.dirichlet(np.full(v, 0.3), k), 1e-9)
         truth = HMM(np.full(k, 1 / k), transitions, Categorical(emissions / emissions.sum(axis=1, keepdims=True)))
         rows, _ = truth.sample(size * length, rng)  # one long sequence, cut into pieces
         begins = np.arange(rows.size) % length == 0
-        seed_of_start, seed_of_noise = rng.integers(2**31, size=2).tolist()
-        releaser = simulated(np.random.default_rng(seed_of_noise))
+        releaser, seed = simulated(rng)
         held = PrivateSequences(rows, np.full(size, length), v)
-        found = find_private_hmm(held, releaser, k, max_iter=100, tol=1e-6, seed=seed_of_start)[0].params
+        found = find_private_hmm(held, releaser, k, max_iter=100, tol=1e-6, seed=seed)[0].params
         own, other = (hmm.posterior(rows, begins).argmax(axis=1) for hmm in (truth, found))
         return np.array([matched_share(own, other, k)])
 
-    what = f"{k} simulated states, each of which lasts for two symbols"
     return plan_fit(
         program,
         guarantee,
@@ -187,7 +178,6 @@ def plan_hmm(
         n_components=k,
         threshold=_FOUND,
         records=f"sequences of about {length:,} of {v:,} symbols",
-        verdict=lambda agreements: assignment_verdict(
-            agreements, _FOUND, what, "symbols assigned to the same state as by the true model"
-        ),
+        verdict=f"{k} simulated states, each of which lasts for two symbols, {{expected}}: {{mean:.0%}} of symbols "
+        "assigned to the same state as by the true model",
     )

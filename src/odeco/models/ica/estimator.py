@@ -123,7 +123,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateRowsEs
     stand clear of noise are taken for Gaussian. Every other has a symmetric density with its fourth cumulant: no
     histogram is released. There are at most 50 sources and no more than columns; `partial_fit` and `score` are refused.
     ``standardize=True`` needs ``norm_bound="auto"``: centres and scales of columns are then chosen under privacy
-    (`odeco.privacy.holders.columns`), which helps where units differ by much. `plan_sources` says beforehand what can
+    (`odeco.privacy.holders.norms`), which helps where units differ by much. `plan_sources` says beforehand what can
     be expected. The sources of a row reveal that row: only the model is private.
 
     References

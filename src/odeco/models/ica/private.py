@@ -33,9 +33,9 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, FloatArray
 from odeco.cp.small import orthogonal_iteration
 from odeco.models.engine.private import (
-    MakeReleaser,
     PrivatePlan,
     Releaser,
+    Simulated,
     hold_simulated,
     in_units,
     moment_of_seconds,
@@ -325,19 +325,17 @@ def plan_sources(
     kurtosis, guarantee = check_number("kurtosis", kurtosis, -1.9, 60.0), Guarantee(epsilon, delta)
     size = min(n, _MAX_SIMULATED)
 
-    def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
+    def program(simulated: Simulated, rng: np.random.Generator) -> FloatArray:
         mixing, legacy = rng.standard_normal((d, k)), np.random.RandomState(int(rng.integers(2**31)))
         sources = draw_sources(histograms_of(np.full(k, kurtosis)), size, legacy).T
         rows = sources @ mixing.T
         if k < d:
             rows += 0.1 * math.sqrt(k) * rng.standard_normal((size, d))
         held = hold_simulated(rows, "auto" if standardize else norm_bound)
-        seed_of_starts, seed_of_noise = rng.integers(2**31, size=2).tolist()
-        releaser = simulated(np.random.default_rng(seed_of_noise))
-        found, _ = find_private_sources(held, releaser, k, standardize=standardize, seed=seed_of_starts)
+        releaser, seed = simulated(rng)
+        found, _ = find_private_sources(held, releaser, k, standardize=standardize, seed=seed)
         return matched_correlations(found.sources(rows), sources)
 
-    what = f"{k} simulated sources of kurtosis {kurtosis:g}"
     return plan_fit(
         program,
         guarantee,
@@ -349,9 +347,8 @@ def plan_sources(
         n_components=k,
         threshold=_FOUND,
         records=f"rows of {d:,} features, divided by the bound of their norm",
-        verdict=lambda agreements: (
-            f"of {what} {int(np.sum(agreements >= _FOUND))} would be found (mean correlation {agreements.mean():.2f})"
-        ),
+        verdict=f"of {k} simulated sources of kurtosis {kurtosis:g} {{number}} would be found (mean correlation "
+        "{mean:.2f})",
     )
 
 

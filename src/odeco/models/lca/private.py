@@ -25,7 +25,7 @@ from scipy.optimize import linear_sum_assignment
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import largest_first
-from odeco.models.engine.private import MakeReleaser, PrivatePlan, Releaser, plan_fit
+from odeco.models.engine.private import PrivatePlan, Releaser, Simulated, plan_fit
 from odeco.models.lca.classes import Classes, m_step
 from odeco.models.lca.pairs import (
     Matching,
@@ -217,9 +217,10 @@ def plan_classes(
     answers = np.concatenate([rng.dirichlet(np.ones(size), k).T for size in sizes])
     truth, n_drawn = Classes(np.full(k, 1 / k), answers), min(n_rows, _MAX_SIMULATED)
 
-    def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
+    def program(simulated: Simulated, rng: np.random.Generator) -> FloatArray:
         held = HeldAnswers(questions.indicators(truth.draw(questions, n_drawn, rng)[0]), questions)
-        return likeness(truth, find_private_classes(held, simulated(rng), k, shares, seed=int(rng.integers(2**31)))[0])
+        releaser, seed = simulated(rng)
+        return likeness(truth, find_private_classes(held, releaser, k, shares, seed=seed)[0])
 
     return plan_fit(
         program,
@@ -232,10 +233,7 @@ def plan_classes(
         n_components=k,
         threshold=_FOUND,
         records=f"respondents to {sizes.size} questions",
-        verdict=lambda agreements: (
-            f"of {k} classes of simulated respondents {int(np.sum(agreements >= _FOUND))} would be clear (mean cosine "
-            f"{agreements.mean():.2f})"
-        ),
+        verdict=f"of {k} classes of simulated respondents {{number}} would be clear (mean cosine {{mean:.2f}})",
     )
 
 

@@ -35,7 +35,7 @@ from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.lanes import RemoteRows
-from odeco.privacy.reuse import warn_of_reuse
+from odeco.privacy.report import warn_of_reuse
 
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8

@@ -329,12 +329,8 @@ def plan_topics(
     generative = GenerativeModel(topics, np.full(k, 1 / k), np.array([document_length]), np.ones(1))
     n_drawn = _n_drawn(n_units, generative)
 
-    def verdict(agreements: FloatArray) -> str:
-        n_clear, mean = int(np.sum(agreements >= CLEAR)), np.mean(agreements)
-        return f"of {k} topics in simulated text of this kind {n_clear} would be clear (mean cosine {mean:.2f})"
-
     return plan_fit(
-        lambda make, noise: _find_again(topics, generative, plan, n_drawn, make(noise), noise)[0],
+        lambda simulated, rng: _find_again(topics, generative, plan, n_drawn, simulated(rng)[0], rng)[0],
         guarantee,
         n_units,
         n_drawn,
@@ -344,6 +340,6 @@ def plan_topics(
         n_components=k,
         threshold=CLEAR,
         records=f"units of {document_length:,} words, each adds an array of norm 1 to every release",
-        verdict=verdict,
+        verdict=f"of {k} topics in simulated text of this kind {{number}} would be clear (mean cosine {{mean:.2f}})",
         n_simulations=_N_AGAIN,
     )

@@ -38,14 +38,7 @@ from sklearn.cluster import KMeans
 from odeco._util.arguments import check_count, check_number
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, DataArray, FloatArray, IndexArray
-from odeco.models.engine.private import (
-    MakeReleaser,
-    PrivatePlan,
-    Releaser,
-    assignment_verdict,
-    matched_share,
-    plan_fit,
-)
+from odeco.models.engine.private import PrivatePlan, Releaser, Simulated, matched_share, plan_fit
 from odeco.models.mmsb.blocks import profiles_of
 from odeco.privacy.holders.graph import PrivateLinks
 from odeco.privacy.ledger_file import PureGuarantee
@@ -236,18 +229,16 @@ def plan_communities(
     degree, ratio = check_number("degree", degree, 0.0, float(n)), check_number("ratio", ratio, 0.0, math.inf)
     guarantee = PureGuarantee(epsilon, delta)
 
-    def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
+    def program(simulated: Simulated, rng: np.random.Generator) -> FloatArray:
         labels = np.arange(n) % k
         rates = np.where(labels[:, None] == labels, ratio, 1.0)
         chances = np.minimum(rates * (degree / rates.sum(axis=1).mean()), 1.0)
         held = PrivateLinks(np.triu(rng.random((n, n)) < chances, 1))
-        seed_of_starts, seed_of_noise = rng.integers(2**31, size=2).tolist()
-        releaser = simulated(np.random.default_rng(seed_of_noise))
-        found: Any = find_private_communities(held, releaser, k, seed=seed_of_starts)["labels"]
+        releaser, seed = simulated(rng)
+        found: Any = find_private_communities(held, releaser, k, seed=seed)["labels"]
         return np.array([matched_share(labels, found, k)])
 
     n_pairs = n * (n - 1) // 2
-    what = f"{k} simulated communities, {degree:g} links per node, {ratio:g} times as likely within them"
     return plan_fit(
         program,
         guarantee,
@@ -259,5 +250,6 @@ def plan_communities(
         n_components=k,
         threshold=FOUND,
         records=f"pairs of {n:,} nodes",
-        verdict=lambda agreements: assignment_verdict(agreements, FOUND, what, "nodes in their own community"),
+        verdict=f"{k} simulated communities, {degree:g} links per node, {ratio:g} times as likely within them, "
+        "{expected}: {mean:.0%} of nodes in their own community",
     )

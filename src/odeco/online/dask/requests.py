@@ -25,7 +25,7 @@ from odeco.online.run import Run
 from odeco.online.sums import Question, RowSum, check_size
 from odeco.online.sums import Question as Kind
 from odeco.online.tree import ALL_ROWS, Part, rows_per_unit
-from odeco.privacy.clip import clipped_rows
+from odeco.privacy.holders.lanes import clipped_rows
 
 
 class Task(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.privacy.clip import as_probabilities
+from odeco.privacy.holders.lanes import as_probabilities
 from odeco.privacy.holders.protocol import unit_weights
 from odeco.privacy.sums import Query, sum_over_blocks
 

@@ -1,8 +1,8 @@
-"""A bound on the norm of rows that nobody guesses: noisy counts of rows by their norm, and the bound that they suggest.
+"""A bound on the norm of rows, and centres and scales of columns, that nobody guesses: noisy counts suggest them.
 
-The real line of norms is cut into the bins of a fixed public grid, `_PER_OCTAVE` for each power of two. How many rows
-have their norm in each bin is released once, with noise; the bound is computed from these noisy counts and from public
-numbers, so that it is post-processing.
+**Norms.** The real line of norms is cut into the bins of a fixed public grid, `_PER_OCTAVE` for each power of two. How
+many rows have their norm in each bin is released once, with noise; the bound is computed from these noisy counts and
+from public numbers, so that it is post-processing.
 
 **Sensitivity.** A row adds 1 to one bin: which bin depends on that row alone. A row that is not finite is blank and
 adds nothing; nor does a row of zeros, which no bound would clip. The rows of a user add 1/m each, m being the public
@@ -11,22 +11,46 @@ at most 1, hence a Euclidean norm of at most 1. Blanking the unit moves the coun
 by at most √2, since what two units add, u and v, has ⟨u, v⟩ ≥ 0. Sums of multiples of 2⁻²⁰ below 2³³ are exact in
 double precision in whatever order they are made, so no rounding error can differ between neighbours. That a norm is
 rounded does not matter: it moves a row to another bin, of which there is still one.
+
+**Columns.** The real line is cut into the bins of a fixed public grid: `_PER_OCTAVE` for each power of two, below zero
+and above it. How many numbers of each column are in each bin is released once, with noise. Centre and spread of a
+column are computed from its noisy counts, so that they are post-processing.
+
+**Sensitivity.** A row adds 1 to one bin of each of d columns: which bins depends on that row alone. So it adds d ones,
+an array of Euclidean norm √d. A row that is not finite is blank and adds nothing. The rows of a user add 1/m each, m
+being the public number of rows of the user, rounded down to a multiple of 2⁻²⁰: a mean of arrays of norm √d, or less,
+has no larger norm. Blanking the unit moves the counts by at most √d. Replacing it moves them by at most √(2d), since
+what two units add, u and v, has no negative entry, so that ⟨u, v⟩ ≥ 0. Sums of multiples of 2⁻²⁰ below 2³³ are exact in
+double precision in whatever order they are made.
 """
 
 from __future__ import annotations
 
 import math
+import os
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.arguments import MINIMUM_ORDER, check_choice, check_count
+from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.io.rows import as_rows, is_sparse
+from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, gdp_mu
 from odeco.privacy.holders.lanes import RowLane, is_elsewhere, lane_spans, n_lanes, sum_in_lanes
-from odeco.privacy.holders.protocol import NeighbourRelation, unit_weights
+from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation, unit_weights
 from odeco.privacy.holders.records import as_private_rows
+from odeco.privacy.ledger import Ledger
+from odeco.privacy.ledger_file import LedgerFile, as_ledger
+from odeco.privacy.noise import NoiseSource, SecureNoise
+from odeco.privacy.release import Releaser
+from odeco.privacy.report import PrivacyReport, warn_of_reuse
+from odeco.privacy.sensitivity import RecordSensitivities
 from odeco.privacy.sums import Query
+
+#: The value of `norm_bound` that has the bound chosen by the run.
+AUTO = "auto"
 
 #: The share of μ² that the counts get where a bound is chosen: this one, and up to the other for few units and little
 #: budget.
@@ -154,3 +178,195 @@ def suggested_bound(counts: FloatArray, scale: float, n_units: int, order: int, 
     excess = np.maximum((lengths[:, None] / unit) ** order - (bounds / unit) ** order, 0.0)
     clipped = np.maximum(counts[bins] @ excess, 0.0) / n_units
     return float(bounds[np.argmin(noise * (bounds / unit) ** order + clipped)])
+
+
+@dataclass(frozen=True)
+class PrivateBound:
+    """A bound on the norm of rows, and the guarantee under which it was chosen.
+
+    Attributes
+    ----------
+    norm_bound : float
+        The bound.
+    privacy : PrivacyReport
+        The guarantee, with the one release that was made.
+    """
+
+    norm_bound: float
+    privacy: PrivacyReport
+
+
+def choose_norm_bound(
+    rows: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    groups: Any = None,
+    neighbour_relation: NeighbourRelation = "replace",
+    order: int = MINIMUM_ORDER,
+    n_units: int | None = None,
+    ledger: Ledger | LedgerFile | str | os.PathLike[str] | None = None,
+    noise: NoiseSource | None = None,
+) -> PrivateBound:
+    """Choose a bound on the norm of rows under (ε, δ)-differential privacy.
+
+    For a private stream, pass rows that the stream does not get, its first ones say: they are disjoint from the others,
+    so every row has (ε, δ) and nothing adds up. For all other runs ``norm_bound="auto"`` does the same with a part of
+    their own budget.
+
+    Parameters
+    ----------
+    rows : array or CSR array, n x d, or rows of `odeco.privacy.open_private` or `odeco.online.dask.as_cluster_rows`
+        The rows. One that is not finite counts as blank.
+    epsilon, delta : float
+        The guarantee of this choice.
+    groups : array of n labels, optional
+        Which user each row belongs to; public. The unit is then the user.
+    neighbour_relation : {"replace", "add_remove"}
+        As for `decompose_privately`.
+    order : int
+        The order p of the moment that the bound is for: 2 for a subspace, 3 for components.
+    n_units : int, optional
+        The number of records or users in each release that the bound is for, such as the batch size of a stream; by
+        default as many as are given here. The more there are, the less noise they need, and the larger a bound pays.
+    ledger : Ledger, LedgerFile or path, optional
+        The budget of all runs on these data together.
+    noise : NoiseSource, optional
+        For tests: with any source but the default the result says that it is not private.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.private import choose_norm_bound
+    >>> rows = 7 * np.repeat(np.eye(5), 2000, axis=0)
+    >>> choose_norm_bound(rows, epsilon=1.0, delta=1e-6).norm_bound
+    8.0
+    """
+    epsilon, delta, order = check_epsilon(epsilon), check_delta(delta), check_count("order", order, 2)
+    check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
+    warn_of_reuse(rows, ledger)
+    norms = RowNorms(rows, groups)
+    unit = "record" if groups is None else "user"
+    check_delta_for(delta, norms.n_units, unit)
+    n_units = norms.n_units if n_units is None else check_count("n_units", n_units)
+    mu = gdp_mu(epsilon, delta)
+    releaser = Releaser(
+        Ledger(mu, within=None if ledger is None else as_ledger(ledger)), SecureNoise() if noise is None else noise
+    )
+    sensitivity = RecordSensitivities(1.0, n_units, replace=neighbour_relation == "replace").entries(order)
+    # A coordinate of the moment, contracted to a vector, has this noise or less; it has d coordinates.
+    noise_of_moment = sensitivity / mu * math.sqrt(norms.n_features)
+    bound = release_bound(norms, neighbour_relation, releaser, mu, order, noise_of_moment)
+    whom, public = ("all rows of one user", "which row is whose") if groups is not None else ("one row", "their number")
+    report = PrivacyReport.of(
+        releaser,
+        epsilon=epsilon,
+        delta=delta,
+        unit=unit,
+        neighbours=f"{whom}, {RELATIONS[neighbour_relation]}; {public} public",
+        mechanism="counts of rows by their norm",
+    )
+    return PrivateBound(bound, report)
+
+
+def is_auto(norm_bound: Any) -> bool:
+    """Return whether a bound is to be chosen by the run."""
+    return isinstance(norm_bound, str) and norm_bound == AUTO
+
+
+def release_bound(
+    norms: RowNorms, neighbour_relation: NeighbourRelation, releaser: Releaser, mu: float, order: int, noise: float
+) -> float:
+    """Return the bound that noisy counts suggest; `mu` is that of the release, `noise` as for `suggested_bound`."""
+    query = norms.query()
+    counts, scale = releaser.release(
+        query.what,
+        query.answer,
+        size=query.size,
+        sensitivity=norms_sensitivity(neighbour_relation),
+        noise_multiplier=1 / mu,
+    )
+    return suggested_bound(counts, scale, norms.n_units, order, noise)
+
+
+# ---- columns -----------------------------------------------------------------------------------------------------
+
+#: The exponents of the smallest and largest size of the grid. Smaller and larger numbers are in the last bins.
+_LOWEST_SIZE, _HIGHEST_SIZE = -64, 64
+
+_N_OCTAVES = 2 * (_HIGHEST_SIZE - _LOWEST_SIZE)
+
+#: Number of bins of a column.
+N_COLUMN_BINS = _PER_OCTAVE * _N_OCTAVES
+
+#: A power of two has numbers if its count exceeds this many deviations of its noise: one in 10⁹ of noise does.
+_CLEAR_COLUMN = 6.0
+
+#: A power of two with this share of the units should be clear.
+_CERTAIN_COLUMN = 0.1
+
+
+def bins_of_columns(rows: FloatArray) -> IndexArray:
+    """Return the bin of each number of dense finite rows: the smaller the number, the lower its bin."""
+    fractions, exponents = np.frexp(np.abs(rows))  # 2^(e − 1) ≤ |x| < 2^e; for 0 both are 0
+    steps = np.floor(_PER_OCTAVE * np.log2(np.where(fractions > 0, 2 * fractions, 1.0))).astype(np.int64)
+    octaves = np.where(fractions > 0, exponents.astype(np.int64) - 1 - _LOWEST_SIZE, -1)
+    places = np.clip(_PER_OCTAVE * octaves + np.clip(steps, 0, _PER_OCTAVE - 1), 0, N_COLUMN_BINS // 2 - 1)
+    return np.asarray(np.where(rows < 0, N_COLUMN_BINS // 2 - 1 - places, N_COLUMN_BINS // 2 + places))
+
+
+def count_columns(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return how many numbers of each column are in each bin, a d x `N_COLUMN_BINS` array, of rows that are finite."""
+    usable: BoolArray = np.asarray(np.isfinite(rows).all(axis=1))
+    bins = bins_of_columns(np.where(usable[:, None], rows, 0.0))
+    own = np.where(usable, weights, 0.0)
+    return np.stack([np.bincount(column, own, minlength=N_COLUMN_BINS) for column in bins.T])
+
+
+def columns_share(n_units: int, n_features: int, mu: float) -> float:
+    """Return the share of μ² that the counts get, by public numbers."""
+    needed = _CLEAR_COLUMN * math.sqrt(2 * n_features * _PER_OCTAVE) / (_CERTAIN_COLUMN * n_units * mu)
+    return min(_LARGEST_SHARE, max(_SHARE, needed**2))
+
+
+def suggested_units(counts: FloatArray, scale: float) -> tuple[FloatArray, FloatArray]:
+    """Return centre and standard deviation of each column, by noisy counts.
+
+    Only powers of two that certainly have numbers count, with their neighbours; or else the fullest pair of neighbours.
+    Numbers are taken to be in the middle of their bin.
+
+    Parameters
+    ----------
+    counts : array, d x `N_COLUMN_BINS`
+        The counts, with noise.
+    scale : float
+        The standard deviation of the noise in each count.
+    """
+    octaves = counts.reshape(len(counts), _N_OCTAVES, _PER_OCTAVE).sum(axis=2)
+    clear = octaves > _CLEAR_COLUMN * math.sqrt(_PER_OCTAVE) * scale
+    wide = _with_neighbours(clear)
+    unclear = np.flatnonzero(~clear.any(axis=1))
+    fullest = (octaves[:, :-1] + octaves[:, 1:]).argmax(axis=1)[unclear]
+    wide[unclear, fullest] = wide[unclear, fullest + 1] = True
+    own = np.maximum(counts, 0.0) * np.repeat(wide, _PER_OCTAVE, axis=1)
+    own /= np.maximum(own.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    middles, widths = _grid()
+    centres = own @ middles
+    squares = np.sum(own * (middles - centres[:, None]) ** 2, axis=1) + own @ widths**2 / 12
+    return centres, np.sqrt(squares)
+
+
+def _with_neighbours(clear: BoolArray) -> BoolArray:
+    """Return which powers of two are clear, or next to a clear one."""
+    wide = clear.copy()
+    wide[:, 1:] |= clear[:, :-1]
+    wide[:, :-1] |= clear[:, 1:]
+    return wide
+
+
+def _grid() -> tuple[FloatArray, FloatArray]:
+    """Return the middle and the width of each bin."""
+    ends = 2.0 ** (np.arange(N_COLUMN_BINS // 2 + 1) / _PER_OCTAVE + _LOWEST_SIZE)
+    ends[0] = 0.0  # smaller numbers are in the first bin
+    middles, widths = (ends[:-1] + ends[1:]) / 2, np.diff(ends)
+    return np.concatenate([-middles[::-1], middles]), np.concatenate([widths[::-1], widths])

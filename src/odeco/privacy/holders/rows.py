@@ -29,9 +29,8 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.privacy.clip import as_probabilities, clipped_rows
-from odeco.privacy.holders.columns import N_BINS, count_columns
-from odeco.privacy.holders.norms import RowNorms
+from odeco.privacy.holders.lanes import as_probabilities, clipped_rows
+from odeco.privacy.holders.norms import N_COLUMN_BINS, RowNorms, count_columns
 from odeco.privacy.holders.protocol import unit_weights
 from odeco.privacy.sums import Query, sum_over_blocks
 from odeco.tensors.coordinates import PackedCoordinates, places_of
@@ -177,11 +176,11 @@ class UnboundedRows(RowNorms):
         return BoundedRows(self._rows, norm_bound, self._groups)
 
     def column_counts(self) -> Query:
-        """Return the query of the counts of numbers by column; `odeco.privacy.holders.columns` has the bound."""
+        """Return the query of the counts of numbers by column; `odeco.privacy.holders.norms` has the bound."""
         return Query(
             "counts of numbers by column",
             lambda: sum_over_blocks(self._count_columns, range(0, len(self._rows), _BLOCK)).ravel(),
-            size=N_BINS * self.n_features,
+            size=N_COLUMN_BINS * self.n_features,
             bound=math.sqrt(self.n_features),
             signed=False,
         )
