@@ -33,9 +33,8 @@ from odeco.cp.fit import real_eigenvectors
 from odeco.cp.problem import CPProblem
 from odeco.cp.rank import SIGNIFICANCE, PartlySymmetricNoise, ProductNoise, n_distinct
 from odeco.cp.spectrum import Spectra, spectra_of_axes, tracy_widom_chance
-from odeco.power.gauss_newton_step import conjugate_gradients
 from odeco.power.power_method import Schedule, run
-from odeco.power.solver import normalise
+from odeco.power.steps import conjugate_gradients, normalise
 from odeco.tensors.asymmetric import AsymmetricTensor, term_weights
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle

@@ -12,7 +12,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.asymmetric import AsymmetricProblem, split
 from odeco.cp.spectrum import FEWEST_FOR_A_LAW, ROUNDING_MULTIPLE, Spectra, Spectrum, spectrum_of_gram
-from odeco.power.solver import normalise
+from odeco.power.steps import normalise
 from odeco.tensors.asymmetric import AsymmetricTensor, EmbeddedTerms, SparseAsymmetricTensor
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle

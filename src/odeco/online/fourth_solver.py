@@ -23,7 +23,7 @@ import numpy as np
 from odeco._util.arguments import check_count
 from odeco._util.scale import largest, ordinary_bits
 from odeco._util.schema import require, usable_array
-from odeco._util.state import State, array_field
+from odeco._util.state import array_field
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import core_width
@@ -44,7 +44,7 @@ from odeco.online.pair_sums import (
     sum_products,
     with_columns,
 )
-from odeco.power.gauss_newton_step import gauss_newton_step
+from odeco.power.steps import gauss_newton_step
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.flattened import FactoredTensor, FlattenedTensor
 
@@ -86,7 +86,7 @@ def whole_bytes(dimension: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class FourthMomentSolver(StreamSolver, State):
+class FourthMomentSolver(StreamSolver):
     """The sums of groups of rows; decomposed whenever a result is wanted.
 
     Attributes

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, check_n_components
 from odeco._util.schema import require
-from odeco._util.state import State, array_field, part_field
+from odeco._util.state import array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.errors import RankError, StreamEndedError
@@ -50,7 +50,7 @@ _LOOK = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class OnePassSolver(Doubling, State):
+class OnePassSolver(Doubling):
     """The state of a search in a block of rows, and of the images of later rows. `advance` returns the next state.
 
     Attributes
@@ -178,7 +178,7 @@ class OnePassSolver(Doubling, State):
         return replace(after._settled(), confirmed=after.confirmed)
 
     @property
-    def confirmed(self) -> NDArray[np.bool_] | None:
+    def confirmed(self) -> NDArray[np.bool_] | None:  # type: ignore[override]
         """Which components rows that did not find them confirm: those held out from the search, or later ones."""
         if self.tracking is None or self.tracking.confirmed is None:
             return None
