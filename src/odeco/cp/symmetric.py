@@ -26,8 +26,8 @@ from odeco.cp.problem import CPProblem
 from odeco.cp.rank import SIGNIFICANCE, SymmetricNoise
 from odeco.cp.spectrum import Spectra, spectrum_of, tracy_widom_chance
 from odeco.cp.whitening import Whitened, Whitener
-from odeco.power.steps import conjugate_gradients, gauss_newton_step
 from odeco.power.power_method import Schedule, run
+from odeco.power.steps import conjugate_gradients, gauss_newton_step
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 from odeco.tensors.oracle import Oracle
