@@ -48,7 +48,7 @@ def test_the_loop_converges_to_an_extreme_where_plain_iteration_cycles(kofidis_r
 
 def test_plain_iteration_does_cycle(kofidis_regalia):
     """The published two-cycle, so that the test above guards against something real."""
-    u = odeco.power.solver.uniform_starts(np.random.default_rng(0), (3,), 50)
+    u = odeco.power.steps.uniform_starts(np.random.default_rng(0), (3,), 50)
     for _ in range(1000):
         u = kofidis_regalia.image(u)
         u /= np.linalg.norm(u, axis=0)

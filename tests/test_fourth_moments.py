@@ -12,17 +12,18 @@ from scipy import sparse
 
 import odeco
 from odeco.errors import RankError
-from odeco.online.fourth_moment import PairMoments, jackknife
-from odeco.online.fourth_solver import FourthMomentSolver
-from odeco.online.pair_sums import (
+from odeco.online.fourth_moment import (
     N_GROUPS,
+    PairMoments,
     as_matrix,
     group_numbers,
+    jackknife,
     n_entries,
     sum_entries,
     sum_products,
     with_columns,
 )
+from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.search import mean_over
 from odeco.tensors.coordinates import PackedCoordinates, flattened
 

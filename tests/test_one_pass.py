@@ -8,10 +8,10 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import odeco
-from odeco.online import RowSum, products
-from odeco.online.block import QuantizedRows, row_chunks
-from odeco.online.kept_rows import KeptRows, RowLimit, first_threshold, selected
+from odeco.online import RowSum, tree
+from odeco.online.block import QuantizedRows, RowLimit, first_threshold, row_chunks, selected
 from odeco.online.search import span_of_components
+from odeco.online.sums import KeptRows
 from odeco.online.tree import Part
 from odeco.power.tracking import dual_vectors
 
@@ -379,13 +379,13 @@ def test_the_span_is_found_by_pairs_of_different_rows_however_many_there_are(few
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_images_of_csr_rows_in_one_loop_are_those_of_two_products_bit_for_bit(dtype, index, monkeypatch):
     pytest.importorskip("numba")
-    monkeypatch.setattr(products, "_ENOUGH_WORK", 0)
-    monkeypatch.setattr(products, "_CACHED_BYTES", 0)
+    monkeypatch.setattr(tree, "_ENOUGH_WORK", 0)
+    monkeypatch.setattr(tree, "_CACHED_BYTES", 0)
     rng = np.random.default_rng(0)
     rows = sparse.csr_array(np.where(rng.random((300, 40)) < 0.2, rng.standard_normal((300, 40)), 0.0).astype(dtype))
     rows.indices, rows.indptr = rows.indices.astype(index), rows.indptr.astype(index)
     block = rng.standard_normal((40, 7)).astype(dtype)
-    found = products._fused_image(rows, block)
+    found = tree._fused_image(rows, block)
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, rows.T @ (rows @ block) ** 2)
 

@@ -14,7 +14,7 @@ import odeco
 from odeco import Components, FileFormatError
 from odeco.datasets import gaussian_noise, planted_orthogonal
 from odeco.power import PowerSolver, Schedule, run, step
-from odeco.power.solver import normalise, uniform_starts
+from odeco.power.steps import normalise, uniform_starts
 
 
 def test_defaults_follow_the_theorem():

@@ -7,7 +7,7 @@ import pytest
 
 import odeco
 from odeco.datasets import planted_independent
-from odeco.power.gauss_newton_step import gauss_newton_step
+from odeco.power.steps import gauss_newton_step
 from odeco.power.tracking import Tracker
 
 COSINES = (0.0, 0.3, 0.6)

@@ -23,7 +23,7 @@ from odeco._util.arguments import as_seed, check_count
 from odeco._util.types import FloatArray, RngLike
 from odeco.io.coerce import as_source
 from odeco.online.moments import StreamMoment
-from odeco.power.solver import normalise, uniform_starts
+from odeco.power.steps import normalise, uniform_starts
 from odeco.privacy.calibration import gdp_mu, paper_noise_multiplier
 from odeco.privacy.holders.entries import EntryLevel
 from odeco.privacy.ledger import Ledger

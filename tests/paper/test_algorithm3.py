@@ -8,7 +8,7 @@ from paper.algorithm3 import noise_level, private_tensor_power_method
 
 from odeco.datasets import planted_orthogonal
 from odeco.power import PowerSolver, Schedule
-from odeco.power.solver import uniform_starts
+from odeco.power.steps import uniform_starts
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, paper_noise_multiplier
 from odeco.privacy.noise import SeededNoiseForTests
 from odeco.private import decompose_privately

@@ -34,11 +34,16 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
 from odeco.cp.fit import real_eigenvectors
 from odeco.cp.problem import CPProblem
-from odeco.cp.rank import SIGNIFICANCE, NoiseLaw, n_distinct, n_identifiable_terms, product_noise
+from odeco.cp.rank import (
+    SIGNIFICANCE,
+    NoiseLaw,
+    n_distinct,
+    n_identifiable_terms,
+    product_noise,
+)
 from odeco.cp.spectrum import Spectra, spectra_of_axes, spectra_of_images, spectrum_of_gram, tracy_widom_chance
-from odeco.power.gauss_newton_step import conjugate_gradients
 from odeco.power.power_method import Schedule, run
-from odeco.power.solver import normalise
+from odeco.power.steps import conjugate_gradients, normalise
 from odeco.tensors.asymmetric import (
     AsymmetricTensor,
     EmbeddedTerms,

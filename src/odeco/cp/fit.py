@@ -27,7 +27,7 @@ import scipy  # it imports its submodules when they are used
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.problem import CPProblem, Fit
-from odeco.power.solver import choose_shifts, normalise, power_step, uniform_starts
+from odeco.power.steps import choose_shifts, normalise, power_step, uniform_starts
 from odeco.tensors.asymmetric import split
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.oracle import Oracle

@@ -21,7 +21,7 @@ import scipy  # it imports its submodules when they are used
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
-from odeco.power.solver import normalise
+from odeco.power.steps import normalise
 from odeco.tensors.asymmetric import split
 from odeco.tensors.oracle import Oracle
 

@@ -1,7 +1,7 @@
 """The CP fit of a symmetric tensor: one vector per component.
 
 With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image
-of the k vectors. Its Gauss-Newton matrix takes none (`odeco.power.gauss_newton_step`), so a step costs one image and
+of the k vectors. Its Gauss-Newton matrix takes none (`odeco.power.steps`), so a step costs one image and
 O(d k² + n k³) besides.
 
 If the noise has the same variance at every unit vector, a least-squares fit has the covariance σ² H⁻¹ for small noise.
@@ -26,8 +26,8 @@ from odeco.cp.problem import CPProblem
 from odeco.cp.rank import SIGNIFICANCE, NoiseLaw, symmetric_noise
 from odeco.cp.spectrum import Spectra, spectrum_of, tracy_widom_chance
 from odeco.cp.whitening import Whitened, Whitener
-from odeco.power.gauss_newton_step import conjugate_gradients, gauss_newton_step
 from odeco.power.power_method import Schedule, run
+from odeco.power.steps import conjugate_gradients, gauss_newton_step
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 from odeco.tensors.oracle import Oracle

@@ -245,9 +245,10 @@ class Passes(Batches):
         """Close the batch, and continue with the next question, or with a pass that refines."""
         if run.total.n_rows:
             run.close()
-        refining = run.state.n_queries is None
+        state, refining = run.state, isinstance(run.state, Tracker)
         place = Place(0, run.place.n_refined + refining, length=run.place.row)
-        state = run.state.end_pass()
+        if isinstance(state, Tracker):
+            state = state.end_pass()
         run.require_signal(state)
         if (refining or state.done) and place.n_refined + 1 < self.n_passes:
             state = Tracker.after(state, per_pass=True)

@@ -3,6 +3,11 @@
 Rows are kept as they are while a quarter of the memory allowed holds them. If they do not show all components, the rows
 are noise for the most part, and rounding them to 1/32,767 of the largest number of each row changes nothing that can be
 learnt from them: quantized rows take a quarter of the memory, and are expanded a chunk at a time.
+
+In passes, the rows that are kept are evenly spaced over a pass. The numbers 0, 1, 2, … with their bits read backwards
+are spread evenly over [0, 2³²) (van der Corput's sequence), so the rows below any threshold are spread evenly over a
+pass of unknown length. A smaller threshold selects a part of what a larger one does: when too many rows are kept, the
+threshold is lowered, and rows above it are dropped. Which are kept in the end depends on the number of rows only.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +25,7 @@ from odeco._util.scale import largest, times_power_of_two
 from odeco._util.state import State, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice, stored_numbers
-from odeco.online.products import in_unit
+from odeco.online.tree import ALL_ROWS, in_unit
 
 #: The largest number of rows that are kept as they are: beyond it the unfolding, of m² d operations, takes too long.
 _MOST_ROWS = 2**15
@@ -213,3 +218,75 @@ class RowBlock(State):
     def row_bytes(self) -> float:
         """The mean size of a row."""
         return self.n_bytes / max(1, self.n_rows)
+
+
+# Which rows are kept --------------------------------------------------------------------------------------------------
+
+
+class RowLimit(NamedTuple):
+    """The most that is kept of a pass.
+
+    Attributes
+    ----------
+    n_rows, n_bytes : int
+        The most rows, and bytes of rows, that are kept as they are.
+    n_quantized : int
+        The most rows if dense rows beyond that are quantized; 0 if they are not.
+    """
+
+    n_rows: int
+    n_bytes: int
+    n_quantized: int = 0
+
+    def quantizes(self, n_rows: int, rows: Any) -> bool:
+        """Tell whether of `n_rows` rows of a kind more can be kept if they are quantized."""
+        if is_sparse(rows) or not self.n_quantized:
+            return False
+        row_bytes: int = rows.dtype.itemsize * rows.shape[1]
+        return n_rows > min(self.n_rows, self.n_bytes // row_bytes)
+
+    def most(self, *, sparse: bool) -> int:
+        """Return the most rows of a kind that may be kept."""
+        return self.n_rows if sparse else max(self.n_rows, self.n_quantized)
+
+    def allows(self, pieces: tuple[Any, ...]) -> bool:
+        """Tell whether pieces of rows, all of one kind, are within the limit; a single row always is."""
+        blocks = [RowBlock.of(piece) for piece in pieces]
+        n_rows = sum(block.n_rows for block in blocks)
+        if n_rows <= 1 or blocks[0].quantized:
+            return n_rows <= max(1, self.n_quantized)
+        return n_rows <= self.n_rows and sum(block.n_bytes for block in blocks) <= self.n_bytes
+
+
+_SWAPS = ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF), (16, 0x0000FFFF))
+
+
+def selected(start: int, stop: int, threshold: int) -> IndexArray:
+    """Return the numbers of the rows from `start` to `stop` that a threshold selects."""
+    places = np.arange(start, stop, dtype=np.int64)
+    return places[below(places, threshold)]
+
+
+def below(places: IndexArray, threshold: int) -> NDArray[np.bool_]:
+    """Tell which of these rows a threshold selects."""
+    if threshold >= ALL_ROWS:
+        return np.ones(len(places), dtype=np.bool_)
+    reversed_bits = (places & 0xFFFFFFFF).astype(np.uint64)
+    for shift, mask in _SWAPS:
+        low, high = np.uint64(shift), np.uint64(mask)
+        reversed_bits = ((reversed_bits >> low) & high) | ((reversed_bits & high) << low)
+    chosen: NDArray[np.bool_] = reversed_bits < threshold
+    return chosen
+
+
+def lowered(threshold: int) -> int:
+    """Return the next threshold: 7/8, 6/8, 5/8 and 4/8 of all rows, then 7/16, …."""
+    return max(1, threshold - (1 << max(0, (threshold - 1).bit_length() - 3)))
+
+
+def first_threshold(n_rows: int, most: int) -> int:
+    """Return a threshold that selects at least what is kept of `n_rows` rows in the end, and little more."""
+    threshold = ALL_ROWS
+    while n_rows * threshold / ALL_ROWS - 64 > most:
+        threshold = lowered(threshold)
+    return threshold

@@ -18,10 +18,9 @@ from typing import Any
 from odeco._util.files import faults_of, load_arrays, save_arrays
 from odeco._util.state import check_names, each, flag, nothing_or, plain_settings, record, require, text, whole
 from odeco.errors import ClusterError, FileFormatError
-from odeco.online.drift import DriftSolver
+from odeco.online.block import below
 from odeco.online.entries import N_SEGMENTS, StreamSolver
-from odeco.online.kept_rows import below
-from odeco.online.one_pass import OnePassSolver
+from odeco.online.one_pass import DriftSolver, OnePassSolver
 from odeco.online.private import Notes
 from odeco.online.run import Run, SavedRun, Unit
 from odeco.online.settings import Settings

@@ -16,12 +16,12 @@ import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
 from odeco._util.arguments import check_n_components
-from odeco._util.state import State, array_field, part_field, require, usable_array
+from odeco._util.state import array_field, part_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_noisy, fit_independent
 from odeco.errors import RankError
-from odeco.power.solver import SolverDefaults
+from odeco.power.solver import SolverState
 from odeco.power.tracking import Tracker, dual_vectors, kept_apart
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.dense import DenseTensor
@@ -60,7 +60,7 @@ def segment_end(n_rows: int, replaced_at: int) -> int:
     return replaced_at + -(-place * replaced_at // N_SEGMENTS)
 
 
-class StreamSolver(SolverDefaults):
+class StreamSolver(SolverState):
     """A solver that reads rows once, without end, and states the number of rows that it wants next."""
 
     done: ClassVar[bool] = False  # more rows are always welcome
@@ -155,7 +155,7 @@ class WholeMoment:
 
 
 @dataclass(frozen=True, eq=False)
-class MomentSolver(WholeMoment, Doubling, State):
+class MomentSolver(WholeMoment, Doubling):
     """The distinct entries of a moment of order 3, averaged over all rows; decomposed whenever a result is wanted.
 
     Attributes
@@ -258,7 +258,7 @@ def _matching(before: FloatArray, after: FloatArray) -> IndexArray:
 
 
 @dataclass(frozen=True, eq=False)
-class EntriesSolver(WholeMoment, State, SolverDefaults):
+class EntriesSolver(WholeMoment, SolverState):
     """A solver with one query, for every distinct entry of a moment of order 3, which it then decomposes.
 
     Attributes

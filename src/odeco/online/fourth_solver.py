@@ -1,11 +1,11 @@
 """One pass over rows for their fourth moment or cumulant, and more components than columns.
 
 The first rows are kept, to choose the frame of the coordinates. All rows are then added up in groups
-(`odeco.online.pair_sums`). A cumulant is decomposed in coordinates in which the covariance is the identity: there the
-sampling errors of all pairs have about the same size. So is a raw moment whose number of components is selected, from
-rows without noise. With a given number it is decomposed as it is, because noise in the rows is part of a raw moment,
-and as large as the components where all directions are made equal. For the standard errors, each group is left out in
-turn, and all components take one Gauss-Newton step.
+(`odeco.online.fourth_moment`). A cumulant is decomposed in coordinates in which the covariance is the identity: there
+the sampling errors of all pairs have about the same size. So is a raw moment whose number of components is selected,
+from rows without noise. With a given number it is decomposed as it is, because noise in the rows is part of a raw
+moment, and as large as the components where all directions are made equal. For the standard errors, each group is left
+out in turn, and all components take one Gauss-Newton step.
 
 Where the d⁴/24 distinct moments are too many, only the product of the flattening with a matrix W is added up, of d² m/2
 numbers. The columns of W are a basis of the leading eigenvectors of the flattening of the first rows, of the half that
@@ -22,7 +22,7 @@ import numpy as np
 
 from odeco._util.arguments import check_count
 from odeco._util.scale import largest, ordinary_bits
-from odeco._util.state import State, array_field, require, usable_array
+from odeco._util.state import array_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import core_width
@@ -32,10 +32,11 @@ from odeco.cp.whitening import Whitener
 from odeco.errors import BadRowError, StreamEndedError
 from odeco.io.rows import is_sparse, stored_numbers
 from odeco.online.entries import StreamSolver, check_n_rows
-from odeco.online.fourth_moment import FourthComponents, GroupMeans, PairMoments
-from odeco.online.fourth_rank import fit_fourth, select_fourth_rank, with_resolution
-from odeco.online.pair_sums import (
+from odeco.online.fourth_moment import (
     N_GROUPS,
+    FourthComponents,
+    GroupMeans,
+    PairMoments,
     group_numbers,
     n_entries,
     n_pairs,
@@ -43,7 +44,8 @@ from odeco.online.pair_sums import (
     sum_products,
     with_columns,
 )
-from odeco.power.gauss_newton_step import gauss_newton_step
+from odeco.online.fourth_rank import fit_fourth, select_fourth_rank, with_resolution
+from odeco.power.steps import gauss_newton_step
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.coordinates import FactoredTensor, FlattenedTensor
 
@@ -85,7 +87,7 @@ def whole_bytes(dimension: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class FourthMomentSolver(StreamSolver, State):
+class FourthMomentSolver(StreamSolver):
     """The sums of groups of rows; decomposed whenever a result is wanted.
 
     Attributes

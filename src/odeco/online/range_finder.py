@@ -16,12 +16,13 @@ from typing import Literal
 import numpy as np
 
 from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, as_seed, check_count, check_n_components
-from odeco._util.state import State, array_field, part_field, require, unit_vectors
+from odeco._util.state import array_field, part_field, require, unit_vectors
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.small import core_width, decompose_core, fit_independent
 from odeco.errors import RankError
-from odeco.power.solver import SolverDefaults, uniform_starts
+from odeco.power.solver import SolverState
+from odeco.power.steps import uniform_starts
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
@@ -43,7 +44,7 @@ def mixtures(basis: FloatArray, n_components: int, seed: list[int]) -> FloatArra
 
 
 @dataclass(frozen=True, eq=False)
-class CoreSolver(State, SolverDefaults):
+class CoreSolver(SolverState):
     """The state of a range finder with core. `advance` returns the next state.
 
     Attributes

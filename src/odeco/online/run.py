@@ -23,14 +23,12 @@ from odeco.errors import BadRowError, RankError, StreamEndedError
 from odeco.io.rows import row_slice
 from odeco.online.batches import Batches, Place, Progress
 from odeco.online.block import largest_number, over_power_of_two
-from odeco.online.drift import DriftSolver
 from odeco.online.entries import EntriesSolver, MomentSolver, StreamSolver
 from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
-from odeco.online.kept_rows import KeptRows
-from odeco.online.one_pass import OnePassSolver
+from odeco.online.one_pass import DriftSolver, OnePassSolver
 from odeco.online.range_finder import CoreSolver
-from odeco.online.sums import Held, RowSum, SavedSum
+from odeco.online.sums import Held, KeptRows, RowSum, SavedSum
 from odeco.online.tree import Part
 from odeco.power.power_method import PowerSolver
 from odeco.power.solver import Solver

@@ -7,10 +7,9 @@ from typing import Literal, get_args
 
 from odeco._util.arguments import check_choice, check_count, check_forgetting, check_number, check_order
 from odeco.online.batches import Batches, FreshRows, OnePass, Passes
-from odeco.online.drift import DriftSolver
 from odeco.online.entries import EntriesSolver, MomentSolver, check_columns, moment_bytes
 from odeco.online.fourth_solver import FourthMomentSolver, whole_bytes
-from odeco.online.one_pass import OnePassSolver
+from odeco.online.one_pass import DriftSolver, OnePassSolver
 from odeco.online.private import Guarantee, NoisyMean
 from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
 from odeco.online.run import BatchMean, Run, SavedRun

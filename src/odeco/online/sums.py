@@ -5,6 +5,8 @@ floating point depend on where they are cut, so rows that arrive in pieces of an
 places that depend on the rows only, and the sums over chunks form a *tree* whose shape depends on the number of rows
 only (`odeco.online.tree`). So the result is bit-identical whether rows are pushed one by one, read from a file, or
 added up by workers.
+
+`KeptRows` keeps rows in place of a sum: all of them, or a number of them that are evenly spaced over a pass.
 """
 
 from __future__ import annotations
@@ -29,19 +31,25 @@ from odeco.io.rows import (
     row_slice,
     stored_numbers,
 )
-from odeco.online.block import QuantizedRows, RowBlock, join_kept
-from odeco.online.pair_sums import N_GROUPS, n_entries, n_pairs, sum_entries, sum_products, width_of
-from odeco.online.products import add_in_place, core, entries, has_vanished, image, in_unit
+from odeco.online.block import QuantizedRows, RowBlock, RowLimit, below, join_kept, lowered, selected
+from odeco.online.fourth_moment import N_GROUPS, n_entries, n_pairs, sum_entries, sum_products, width_of
 from odeco.online.tree import (
     ALL_ROWS,
     Add,
     Levels,
     Part,
     Waiting,
+    add_in_place,
     appended,
     carried,
     collected,
+    core,
     cut_chunks,
+    entries,
+    grown,
+    has_vanished,
+    image,
+    in_unit,
     rows_per_unit,
 )
 
@@ -58,7 +66,7 @@ _MOST = 2.0**1000
 class Held(NamedTuple):
     """The state of a sum: the number of rows, the sums over complete chunks, and the buffer of rows.
 
-    Where rows are kept (`odeco.online.kept_rows`), they are the buffer. With a limit they are those that `threshold`
+    Where rows are kept (`KeptRows`), they are the buffer. With a limit they are those that `threshold`
     selects; `places` has their numbers.
     """
 
@@ -125,7 +133,7 @@ class RowSum:
         ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
         ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k); at order 4,
         all moments up to the fourth in a frame, of groups of rows. ``"pairs"``: products with such moments
-        (`odeco.online.pair_sums`).
+        (`odeco.online.fourth_moment`).
     block : array, d x L or d x m
         The candidates, the basis, or the frame; d x 0 for entries of order 3.
     order : int
@@ -324,6 +332,73 @@ class RowSum:
         if self.question == "entries":
             return entries(chunk) if self._homogeneous else sum_entries(chunk, self.block)
         return image(chunk, block, self.order)
+
+
+class KeptRows(RowSum):
+    """Rows that are kept, in place of a sum; they may arrive in pieces of any size.
+
+    Parameters
+    ----------
+    block : array, d x 0
+        States their width.
+    order : int
+        The order of the moment.
+    limit : RowLimit, optional
+        The most that is kept. Beyond it dense rows are quantized, and then rows are dropped so that those that are kept
+        are evenly spaced, whatever the sizes of the pieces.
+    """
+
+    def __init__(self, block: FloatArray, order: int, limit: RowLimit | None = None) -> None:
+        super().__init__("rows", block, order)
+        self.limit = limit
+
+    def update(self, rows: Any) -> None:
+        """Keep rows, a dense or CSR array. If one of them is not finite, none is kept."""
+        checked, before = self._checked(rows), self.held
+        check_size(checked, self.order, of=checked)
+        n_new = int(checked.shape[0])
+        chosen = selected(before.n_rows, before.n_rows + n_new, before.threshold) - before.n_rows
+        self._keep(checked if len(chosen) == n_new else checked[chosen], n_new, before.threshold)
+
+    def append(self, part: Part) -> None:
+        """Keep the rows that a worker picked from those that follow."""
+        self._keep(part.rows, part.n_rows, part.threshold)
+
+    def _keep(self, rows: Any, n_rows: int, threshold: int) -> None:
+        """Keep rows, which are those of the next `n_rows` rows that a threshold selects."""
+        before, limit = self.held, self.limit
+        first, n_seen = before.n_rows, before.n_rows + n_rows
+        if limit is None:
+            self.held = before._replace(n_rows=n_seen, waiting=grown(before.waiting, rows.copy()))
+            return
+        waiting = before.waiting
+        if limit.quantizes(n_seen, rows):
+            rows = QuantizedRows.of(rows)
+            waiting = tuple(map(QuantizedRows.of, waiting))
+        if rows.shape[0]:
+            waiting = grown(waiting, rows if isinstance(rows, QuantizedRows) else rows.copy(), join_kept)
+        places = np.concatenate([before.places, selected(first, n_seen, threshold)])
+        held = before._replace(n_rows=n_seen, waiting=waiting, places=places)
+        if threshold != before.threshold:
+            held = _thinned(held, min(threshold, before.threshold))
+        while not limit.allows(held.waiting):
+            held = _thinned(held, lowered(held.threshold))
+        self.held = held
+
+    def rows(self) -> Any:
+        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
+        self.held = self.held._replace(waiting=(join_kept([*self.held.waiting]),))
+        return self.held.waiting[0]
+
+
+def _thinned(held: Held, threshold: int) -> Held:
+    """Return what is left of the rows that are kept when the threshold is lowered."""
+    left, waiting = below(held.places, threshold), held.waiting
+    if waiting:
+        rows = join_kept([*waiting])
+        quantized = isinstance(rows, QuantizedRows)
+        waiting = (QuantizedRows(rows.codes[left], rows.scales[left]) if quantized else rows[left],)
+    return held._replace(waiting=waiting, threshold=threshold, places=held.places[left])
 
 
 def check_size(rows: Any, order: int, *, of: Any) -> None:

@@ -23,7 +23,8 @@ from odeco._util.files import load_state, save_arrays
 from odeco._util.state import State, array_field, part_field, parts_field, require, unit_vectors, usable_array
 from odeco._util.types import FloatArray, RngLike
 from odeco.errors import RankError
-from odeco.power.solver import SolverDefaults, choose_shifts, column_norms, power_step, uniform_starts
+from odeco.power.solver import SolverState
+from odeco.power.steps import choose_shifts, column_norms, power_step, uniform_starts
 from odeco.tensors.asymmetric import sign_variants
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
@@ -129,7 +130,7 @@ class Eigenpair(State):
 
 
 @dataclass(frozen=True, eq=False)
-class PowerSolver(State, SolverDefaults):
+class PowerSolver(SolverState):
     """The state of the power method, which can be saved after every reply. `advance` returns the next state.
 
     Attributes

@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from odeco._util.state import State, array_field, part_field, require, usable_array
+from odeco._util.state import array_field, part_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence
+from odeco.power.solver import Solver, SolverState
 from odeco.tensors.components import Components
-
-if TYPE_CHECKING:
-    from odeco.power.solver import Solver
 
 #: The ridge of the Gram matrix of unit vectors whose dual vectors are formed.
 _RIDGE = 1e-5
@@ -44,7 +42,7 @@ _MAX_ROWS = 2.0**63
 
 
 @dataclass(frozen=True, eq=False)
-class Tracker(State):
+class Tracker(SolverState):
     """The current components, and the weighted mean of their images: a solver that never ends.
 
     Attributes
@@ -82,7 +80,6 @@ class Tracker(State):
         order 3 then count as confirmed above the weight that noise alone would show.
     """
 
-    probes_converge: ClassVar[bool] = False
     found_in_reply: ClassVar[bool] = True
     n_queries: ClassVar[None] = None
     n_replies: ClassVar[int] = 0  # there is no end to count towards

@@ -15,14 +15,13 @@ from odeco._util.threads import one_thread
 from odeco._util.types import FloatArray
 from odeco.io.reading import sum_of_bits
 from odeco.io.rows import is_sparse
-from odeco.online.block import QuantizedRows, join_kept
+from odeco.online.block import QuantizedRows, RowLimit, first_threshold, join_kept, selected
 from odeco.online.dask.client import check_versions
 from odeco.online.dask.partitions import NOT_SILENT, ClusterRows, as_cluster_rows
 from odeco.online.dask.pieces import Piece, PrivateFault, check_count_of, read, run_silently
 from odeco.online.dask.tasks import Answer, Order, Segment, ask
-from odeco.online.kept_rows import KeptRows, RowLimit, first_threshold, selected
 from odeco.online.run import Run
-from odeco.online.sums import Question, RowSum, check_size
+from odeco.online.sums import KeptRows, Question, RowSum, check_size
 from odeco.online.sums import Question as Kind
 from odeco.online.tree import ALL_ROWS, Part, rows_per_unit
 from odeco.privacy.holders.lanes import clipped_rows
@@ -166,7 +165,7 @@ def column_groups(rows: ClusterRows, question: Question, block: FloatArray) -> l
     """Return a block in groups of columns, so that the images of each are small enough for a worker.
 
     The image of a column of CSR rows is added up by itself, so that the groups give the bits of the whole block. (All
-    are larger than the block from which on `odeco.online.products` takes two lanes.) For dense rows, products of
+    are larger than the block from which on `odeco.online.tree` takes two lanes.) For dense rows, products of
     another width may have other last bits, so their blocks are not cut.
     """
     if question != "image" or not rows.sparse or block.size <= _MOST_NUMBERS:

@@ -22,7 +22,7 @@ from odeco._util.arguments import as_generator, check_choice, check_count, check
 from odeco._util.types import FloatArray, IndexArray, RngLike
 from odeco.io.rows import as_rows, is_sparse, row_slice
 from odeco.power.power_method import Schedule, run
-from odeco.power.solver import normalise, uniform_starts
+from odeco.power.steps import normalise, uniform_starts
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import sorted_tuples
 from odeco.tensors.dense import DenseTensor, as_oracle
