@@ -100,8 +100,8 @@ def select(name: str, seed: int) -> Selected:
 
     def watched(learn: Any, folds: Any, n_rows: float | None = None, **how: Any) -> ChosenNumber:
         def noting(k: int, kept: Any) -> Any:
-            scores, sizes[k] = learn(k, kept)
-            return scores, sizes[k]
+            scores, sizes[k], is_last = learn(k, kept)
+            return scores, sizes[k], is_last
 
         seen.append(choose_number(noting, folds, n_rows, **how))
         return seen[0]

@@ -32,7 +32,7 @@ from odeco.cli.app import command_line
 from odeco.decompose.files import RESULT_KINDS, AnyResult, save_result
 from odeco.decompose.result import AsymmetricDecomposition
 from odeco.display.tables import cells_of, coordinate_labels, numbers_of, printable, remarks_on
-from odeco.errors import DominantColumnWarning
+from odeco.errors import DominantColumnWarning, FewValuesWarning
 from odeco.io.coerce import files_of
 from odeco.io.tables import open_text, read_cells
 from odeco.privacy.report import PrivacyReport
@@ -69,7 +69,7 @@ def columns_called(labels: Sequence[str] | None) -> Iterator[None]:
     show = warnings.showwarning
 
     def show_called(message: Warning | str, *more: Any, **further: Any) -> None:
-        if labels is not None and isinstance(message, DominantColumnWarning):
+        if labels is not None and isinstance(message, DominantColumnWarning | FewValuesWarning):
             message = message.called(labels[message.column])
         show(message, *more, **further)
 

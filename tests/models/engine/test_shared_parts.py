@@ -98,7 +98,7 @@ def test_the_best_start_is_the_one_that_is_highest_after_a_few_steps():
     assert -0.3 < best.params < 0
 
 
-def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0):
+def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0, last=None):
     """Return a `learn` of components of four parameters: real ones gain, others gain 1/2 inside and lose outside."""
 
     def learn(k, kept):
@@ -106,7 +106,7 @@ def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0):
         excess = 4 * max(k - truth, 0)
         rows = np.full(n, (real + spurious * excess) / n)
         rows[~kept] -= (spurious + 5 / 8) * excess / n  # held-out rows lose 5/8 for each parameter
-        return rows, 4 * k
+        return rows, 4 * k, k == last
 
     return learn
 
@@ -135,12 +135,19 @@ def test_components_that_only_show_together_are_found_three_ahead(hidden, select
     assert choose_number(learn, fold_numbers(np.arange(1000)), most=4 if hidden == 4 else 9).n_components == selected
 
 
+def test_no_number_is_tried_beyond_one_after_which_likelihoods_say_nothing():
+    chosen = choose_number(planted_likelihood(7, gain=40, last=3), fold_numbers(np.arange(1000)), most=20)
+    assert chosen.n_components == 3
+    assert max(chosen.inside) == 3
+    assert np.isnan([chosen.at_least, chosen.exactly]).all()
+
+
 def test_larger_tables_are_held_out_in_fewer_folds_and_scores_stay_comparable():
     fits = []
 
     def learn(k, kept):
         fits.append(kept.mean())
-        return np.full(20_000, -1.0), 4 * k
+        return np.full(20_000, -1.0), 4 * k, False
 
     chosen = choose_number(learn, fold_numbers(np.arange(20_000)), most=2)
     assert fits == [1.0, 1.0, 0.8, 0.8]

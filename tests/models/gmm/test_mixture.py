@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from planted_mixture import drawn, largest_gap, planted
 from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import odeco
 from odeco.models import TensorMixture
 from odeco.models.engine.em import em
 from odeco.models.engine.rows import Weighted
@@ -320,5 +322,40 @@ def test_rows_that_are_repeated_do_not_make_components_of_their_own():
 @pytest.mark.parametrize("n_values", [2, 4])
 def test_components_that_are_values_of_a_column_are_named(n_values):
     rows = np.random.default_rng(0).integers(n_values, size=(400, 3)).astype(float)
-    with pytest.warns(UserWarning, match=f"has {n_values} different values"):
-        TensorMixture("auto", random_state=0).fit(rows)
+    model = TensorMixture("auto", random_state=0)
+    with pytest.warns(odeco.FewValuesWarning, match=f"has {n_values} different values"):
+        model.fit(rows)
+    assert "says nothing about groups" in model.summary()
+    assert "at least" not in model.summary()
+
+
+def test_the_search_ends_where_components_are_values():
+    """Densities of single values rise with any number of components, up to all 8 rows that differ here."""
+    rows = np.random.default_rng(0).integers(2, size=(400, 3)).astype(float)
+    with pytest.warns(odeco.FewValuesWarning):
+        model = TensorMixture("auto", random_state=0).fit(rows)
+    assert model.n_components_ < 8
+    assert "no larger number was tried" in model.summary()
+
+
+def test_a_column_of_two_values_does_not_hide_clusters_of_other_columns():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 4)) + 8 * rng.integers(3, size=(600, 1))
+    rows[:, 0] = rng.integers(2, size=600)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = TensorMixture("auto", covariance_type="diag", random_state=0).fit(rows)
+    assert model.n_components_ == 3
+    assert "well apart" in model.summary()
+
+
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_rows_that_are_zero_in_a_column_of_other_numbers_are_a_component(kind):
+    """Half of the customers spent nothing. The mean of that component is a rounding error, and shown as zero."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 3)) + 10
+    rows[::2, 0] = 0.0
+    model = TensorMixture(2, covariance_type=kind, random_state=0).fit(rows)
+    assert adjusted_rand_score(np.arange(400) % 2, model.predict(rows)) == 1
+    assert "x0 0 (all" in model.summary()
+    assert TensorMixture("auto", covariance_type=kind, random_state=0).fit(rows).n_components_ == 2

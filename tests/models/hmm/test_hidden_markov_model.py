@@ -511,3 +511,10 @@ def test_sequences_may_be_given_by_name():
     assert np.array_equal(by_name.predict(rows, names), by_length.predict(rows, [200] * 3))
     with pytest.raises(ValueError, match="must be neighbours"):
         by_name.predict(rows, np.roll(names, 100))
+
+
+def test_a_state_that_is_left_for_good_is_called_transient():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(10, 1, size=(40, 1)), rng.normal(0, 1, size=(200, 1))])
+    text = TensorHMM(2, random_state=0).fit(rows).summary()
+    assert "transient, left for good after 40.0 rows" in text

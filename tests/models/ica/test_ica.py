@@ -479,3 +479,12 @@ def test_fewer_rows_than_columns_show_no_source():
     rows = np.random.default_rng(0).laplace(size=(20, 40))
     for k in ("auto", None):
         assert "none of which is known to be a source" in TensorICA(k, random_state=0).fit(rows).summary()
+
+
+def test_a_source_that_is_one_row_is_said_to_be_an_outlier():
+    rng = np.random.default_rng(0)
+    rows = rng.exponential(size=(2000, 3)) @ rng.normal(size=(3, 3))
+    assert "outliers" not in TensorICA(3, random_state=0).fit(rows).summary()
+    rows[:, 2] = rows[:, 0] - rows[:, 1]  # a direction without variance, but for one row
+    rows[7, 2] += 5
+    assert "1 of them may be outliers" in TensorICA(random_state=0).fit(rows).summary().splitlines()[0]

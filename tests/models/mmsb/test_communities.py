@@ -467,3 +467,15 @@ def test_a_ring_is_refused_in_the_words_of_graphs():
     ring = np.roll(np.eye(20), 1, axis=0)
     with pytest.raises(ValueError, match="three links"):
         Communities("auto").fit(ring + ring.T)
+
+
+def test_nodes_that_are_named_belong_to_the_community():
+    """In a bipartite graph the links of a group all go to the other one."""
+    adjacency = np.zeros((14, 14))
+    adjacency[:6, 6:] = adjacency[6:, :6] = 1
+    model = Communities(2, random_state=0).fit(adjacency)
+    lines = model.summary().splitlines()[-2:]
+    for line in lines:
+        own = int(line.split()[0])
+        named = [int(name.removeprefix("x")) for name in line.split("; ")[1].split(", ")]
+        assert all(model.labels_[node] == own for node in named), line

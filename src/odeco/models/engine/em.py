@@ -18,6 +18,7 @@ different reasons, so each guards the other. The smallest number is selected tha
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -189,9 +190,9 @@ _ROWS_OF_ALL_FOLDS = 4_000
 _SURE = 1.7
 
 
-#: Takes a number of components and the rows to learn from; returns the log-likelihood of each row, and of how many
-#: parameters.
-Learn = Callable[[int, BoolArray], tuple[FloatArray, int]]
+#: Takes a number of components and the rows to learn from; returns the log-likelihood of each row, the number of
+#: parameters, and whether larger numbers would say nothing about components.
+Learn = Callable[[int, BoolArray], tuple[FloatArray, int, bool]]
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,8 @@ class ChosenNumber:
         The log-likelihood of held-out rows, for each number that was cross-validated.
     at_least, exactly : float
         The probability that there are no fewer components, and that there are no more either, if components have the
-        form of the model; `exactly` is NaN if no larger number can be tried.
+        form of the model; `exactly` is NaN if no larger number can be tried, and both are if the likelihood of this one
+        says nothing about components.
     as_good : tuple of int
         Numbers that the rows hardly tell from the one selected, that one included.
     n_rows : float
@@ -277,13 +279,14 @@ def choose_number(
     ----------
     learn : Learn
         Takes a number of components, and which rows to learn from; returns the log-likelihood of every row (in a
-        sequence: given those before it) times its weight, and the number of parameters.
+        sequence: given those before it) times its weight, the number of parameters, and whether larger numbers would
+        say nothing about components.
     folds : array
         The fold of each row, from 0 to 4.
     n_rows : float, optional
         Number of rows, each counted by its weight; by default rows have no weights.
     most : int
-        The largest number.
+        The largest number; it is smaller if a larger one would say nothing.
     calibration : Calibration, optional
         How certain selected numbers are.
 
@@ -292,13 +295,13 @@ def choose_number(
     Each fold begins from its own starts: components that were learnt from all rows know the held-out ones. Folds are
     learnt only for numbers that pass the first test, and for those that the certainty depends on.
     """
-    calibration, fits = calibration or Calibration(), Fits(learn, folds, n_rows)
+    calibration, fits = calibration or Calibration(), Fits(learn, folds, n_rows, most)
 
     def beats(k: int, j: int) -> bool:
         return fits.gain(fits.seen, k, j) > _INSIDE and fits.gain(fits.held_out, k, j) > _OUTSIDE
 
     def ahead(j: int) -> range:
-        return range(j + 1, min(j + _AHEAD, most) + 1)
+        return range(j + 1, min(j + _AHEAD, fits.most) + 1)
 
     chosen = 1
     while any(beats(k, chosen) for k in ahead(chosen)):
@@ -306,8 +309,11 @@ def choose_number(
     fits.seen(chosen)
     fewer = tuple(j for j in range(1, chosen) if fits.gain(fits.seen, chosen, j) < _SURE)
     at_least = 1.0 if chosen == 1 else calibration.when_not if fewer else calibration.when_sure
+    if fits.is_last[chosen]:
+        at_least = math.nan
+        fits.held_out(chosen)
     exactly, more, evidence = math.nan, list[int](), tuple[float, ...]()
-    if chosen < most:
+    if chosen < fits.most:
         gains = {k: fits.gain(fits.seen, k, chosen) for k in ahead(chosen)}
         more = [k for k, gain in gains.items() if gain > 1 and fits.gain(fits.held_out, k, chosen) > -_OUTSIDE]
         gained = min(max(*gains.values(), 0.5), 1.5)
@@ -322,8 +328,9 @@ def choose_number(
 class Fits:
     """The fits of a selection, each learnt when it is needed: log-likelihoods, and numbers of parameters."""
 
-    def __init__(self, learn: Learn, folds: IndexArray, n_rows: float | None = None) -> None:
+    def __init__(self, learn: Learn, folds: IndexArray, n_rows: float | None = None, most: int = sys.maxsize) -> None:
         self.learn, self.folds, self.n_rows = learn, folds, len(folds) if n_rows is None else n_rows
+        self.most, self.is_last = most, dict[int, bool]()
         self.n_folds = min(max(N_FOLDS * _ROWS_OF_ALL_FOLDS // len(folds), 1), N_FOLDS)
         self.sizes: dict[int, int] = {}
         self.inside: dict[int, float] = {}
@@ -332,8 +339,9 @@ class Fits:
     def seen(self, k: int) -> float:
         """Return the log-likelihood of the rows learnt from."""
         if k not in self.inside:
-            rows, self.sizes[k] = self.learn(k, np.ones(len(self.folds), dtype=bool))
+            rows, self.sizes[k], self.is_last[k] = self.learn(k, np.ones(len(self.folds), dtype=bool))
             self.inside[k] = float(rows.sum())
+            self.most = min(self.most, k) if self.is_last[k] else self.most
         return self.inside[k]
 
     def held_out(self, k: int) -> float:

@@ -281,10 +281,10 @@ class EMSpec(Spec):
         (plain, weights), n = split(rows), count_rows(rows)
         context, brief = self.update_context(base, rows), self.brief(n)
 
-        def learn(k: int, kept: BoolArray) -> tuple[FloatArray, int]:
+        def learn(k: int, kept: BoolArray) -> tuple[FloatArray, int, bool]:
             params = brief.learn(rows if kept.all() else rows[kept], context, k, seed)[1].params
             scores = [brief.posterior(params, block, context)[1] for block in self.blocks(plain)]
-            return times(np.concatenate(scores), weights), brief.n_parameters(params)
+            return times(np.concatenate(scores), weights), brief.n_parameters(params), brief.degenerate(params, context)
 
         return learn, fold_numbers(places), n
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ _ALONE = 0.99
 #: A figure shows at most this many rows and columns.
 _MAX_POINTS, _MAX_COLUMNS = 2000, 40
 
+#: A mean below this share of a column's root mean square is shown as zero.
+_ROUNDING = 1e-12
+
 #: The room for the number of a component, in parts of the figure's width.
 _LABEL = 0.05
 
@@ -41,7 +45,7 @@ _SHAPES = {"spherical": "spheres", "diag": "axis-aligned ellipsoids", "full": "e
 def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: FloatArray | None) -> Description:
     """Return a mixture in words and pictures; `rows` are scaled as the model is."""
     model, scale = fit.params, fit.context.scale
-    own_units = in_own_units(fit)
+    own_units = _without_rounding(in_own_units(fit))
     heights, means = model.standardized_means, own_units.means
     posterior = model.posterior(model.draw(_N_DRAWN, np.random.default_rng(0))[0])[0]
     components = [
@@ -115,12 +119,21 @@ def in_own_units(fit: Fit) -> Gaussians:
     return model.rescaled(fit.context.scale) if fit.context.scale.size else model
 
 
+def _without_rounding(model: Gaussians) -> Gaussians:
+    """Return the mixture with means of zero where they are rounding errors of the column's other means."""
+    sizes = np.sqrt(model.weights @ (model.means**2 + model.variances))
+    return replace(model, means=np.where(np.abs(model.means) < _ROUNDING * sizes, 0.0, model.means))
+
+
 def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> str:
     k = len(fit.params.weights)
     if privacy is not None and not fit.info.converged:
         return f"{k} components, deep in noise: do not trust them. More rows or a larger epsilon would help."
     if k == 1:
         return "One component: nothing to tell apart."
+    if fit.info.selected and math.isnan(fit.info.at_least):
+        why = "values of a column, or flat in some direction"
+        return f"{k} components, of which some are {why}: their number says nothing about groups."
     verdict = separation_verdict(posterior, "component")
     if 0 < fit.info.n_groups < k:  # parts of one group are not apart, however many rows can be assigned
         return verdict.replace("well apart", "parts of fewer groups")

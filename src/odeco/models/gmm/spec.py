@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from odeco._util.state import Sizes, State, array, array_field, require
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.errors import FewValuesWarning
 from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import N_FOLDS, Calibration, ChosenNumber, EMResult, Fits, em, fold_numbers, groups_of
@@ -74,6 +75,9 @@ _PRIOR_ROWS = 0.1
 #: A variance of less than this multiple of its floor is that of no component.
 _FLAT = 10.0
 
+#: A value is a spike of its column if it is this many times as frequent as any other, in at most this number of rows.
+_SPIKE, _SPIKE_ROWS = 10, 2000
+
 #: A column with at most this many different values is one of categories or ranks.
 _FEW_VALUES = 10
 
@@ -102,10 +106,13 @@ class MixtureContext(State):
         What is added to every variance: one number for spheres, else one for each feature; zero before any row.
     scale : array
         What features are divided by; empty if rows are taken as they are.
+    spiked : array
+        Which features have one value that is far more frequent than all others; empty before any row.
     """
 
     floor: Any = array_field(rule=_check_floor, default=0.0)
     scale: FloatArray = array_field(None, low=MIN_SCALE, high=MAX_SCALE, default=np.zeros(0))
+    spiked: BoolArray = array_field(None, kind="b", default=np.zeros(0, bool))
 
     def log_volumes(self, rows: FloatArray) -> Any:
         """Return the logarithm of the volume of observed columns, divided by that of scaled ones: for all rows alike.
@@ -120,6 +127,33 @@ class MixtureContext(State):
 def _divided(data: Any, scale: FloatArray | None) -> Any:
     """Return rows with their columns divided by `scale`; as they are if it is None."""
     return data if scale is None else mapped(data, lambda rows: rows / scale)
+
+
+def _has_spike(rows: FloatArray) -> BoolArray:
+    """Return which columns have one value that is far more frequent than any other, such as the zeros of a sum spent.
+
+    At most `_SPIKE_ROWS` rows are looked at, evenly spaced.
+    """
+    some = rows[:: -(-len(rows) // _SPIKE_ROWS)]
+    frequent = [np.sort(np.unique(column[~np.isnan(column)], return_counts=True)[1])[::-1] for column in some.T]
+    return np.array([len(each) > 1 and each[0] >= _SPIKE * each[1] for each in frequent], dtype=bool)
+
+
+def _column_of_values(params: Gaussians, rows: FloatArray) -> tuple[int, int] | None:
+    """Return the first column of few values of which a component is one or two, and their number; None if none is.
+
+    Two equally frequent values have a variance of a quarter of their squared distance. A component that has most of the
+    variance of the column is not one of its values.
+    """
+    if len(params.weights) == 1:
+        return None
+    narrowest = params.variances.min(axis=0)
+    for place, column in enumerate(rows.T):
+        values = np.unique(column[~np.isnan(column)])
+        few = 1 < values.size <= _FEW_VALUES
+        if few and narrowest[place] < min(0.3 * np.diff(values).min() ** 2, float(np.nanvar(column)) / 2):
+            return place, values.size
+    return None
 
 
 class MixtureSpec(EMSpec):
@@ -161,7 +195,8 @@ class MixtureSpec(EMSpec):
             own = np.diagonal(moment.covariance)
             floor = np.where((ranges > 0) & (own > 0), share * own, floor)
         tiny = float(np.finfo(np.float64).tiny)
-        return replace(context, floor=np.maximum(floor, tiny) if np.ndim(floor) else max(floor, tiny))
+        floor = np.maximum(floor, tiny) if np.ndim(floor) else max(floor, tiny)
+        return replace(context, floor=floor, spiked=_has_spike(split(data)[0]))
 
     def prepare(self, rows: FloatArray, context: MixtureContext) -> FloatArray:
         """Return rows, standardised if those of the fit were."""
@@ -191,25 +226,13 @@ class MixtureSpec(EMSpec):
         some, weights = split(some_rows(data, self.selection_size, np.random.default_rng(seed)))
         some = self.prepare(some, found.context)
         overlap, n_groups = groups_of(self.posterior(found.params, some, found.context)[0], weights)
-        if len(found.params.weights) > 1:
-            self._warn_of_values(some, found)
-        return replace(found, info=replace(found.info, overlap=overlap, n_groups=n_groups))
-
-    def _warn_of_values(self, rows: FloatArray, found: Fit) -> None:
-        """Warn if a selected component is one or two values of a column, such as 0 and 1, rather than a cluster."""
-        narrowest = found.params.variances.min(axis=0)
-        for place, column in enumerate(rows.T):
-            values = np.unique(column[~np.isnan(column)])
-            # Two equally frequent values have a variance of a quarter of their squared distance.
-            if 1 < values.size <= _FEW_VALUES and narrowest[place] < 0.3 * np.diff(values).min() ** 2:
-                name = dict(enumerate(self.names)).get(place, f"x{place}")
-                warnings.warn(
-                    f"Column {name} has {values.size} different values, and a component is one or two of them. Such "
-                    "components are found in any column of few values, so their number says nothing about clusters. "
-                    "Leave the column out, or use LatentClasses for categories.",
-                    stacklevel=6,
-                )
-                return
+        info = replace(found.info, overlap=overlap, n_groups=n_groups)
+        few = _column_of_values(found.params, some)
+        if few is not None:
+            column, n_values = few
+            warnings.warn(FewValuesWarning(column, dict(enumerate(self.names)).get(column), n_values), stacklevel=5)
+            info = replace(info, at_least=math.nan, exactly=math.nan)
+        return replace(found, info=info)
 
     def _with_kind(self, data: Any, base: MixtureContext, seed: int) -> tuple[MixtureSpec, ChosenNumber | None]:
         """Return the specification with the kind of covariances that predicts held-out rows best, and its number.
@@ -283,11 +306,21 @@ class MixtureSpec(EMSpec):
         return [*begun, clusters("shells", shell_labels(centred, k), prior_rows)]
 
     def degenerate(self, params: Gaussians, context: MixtureContext) -> bool:
-        """Return whether a component is as flat as the variance floor allows: it sits on rows that are nearly equal."""
-        if params.covariances.ndim < 3:
-            return bool(np.any(params.covariances < _FLAT * context.floor))
-        roots = np.sqrt(context.floor)
-        return bool(np.linalg.eigvalsh(params.covariances / np.outer(roots, roots)).min() < _FLAT)
+        """Return whether a component is as flat as the variance floor allows: it sits on rows that are nearly equal.
+
+        Columns with a spike do not count: in them, equal rows are a group.
+        """
+        floor, covariances = np.asarray(context.floor), params.covariances
+        if context.spiked.any() and covariances.ndim > 1:
+            others = ~context.spiked
+            floor, covariances = floor[others], covariances[..., others]
+            covariances = covariances[:, others] if covariances.ndim == 3 else covariances
+        if not covariances.size:
+            return False
+        if covariances.ndim < 3:
+            return bool(np.any(covariances < _FLAT * floor))
+        roots = np.sqrt(floor)
+        return bool(np.linalg.eigvalsh(covariances / np.outer(roots, roots)).min() < _FLAT)
 
     def run_starts(
         self, starts: list[Gaussians], trial: Any, context: MixtureContext, max_iter: int

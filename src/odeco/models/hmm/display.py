@@ -63,7 +63,7 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Se
     drawn, _ = hmm.sample(_N_DRAWN, np.random.default_rng(0))
     posterior = hmm.posterior(drawn, np.arange(_N_DRAWN) == 0)
     components = [
-        ComponentRow(float(share), _lasts(duration, longest) + _emitted(hmm, state, names, symbol_names), doubt)
+        ComponentRow(float(share), _lasts(duration, longest, share) + _emitted(hmm, state, names, symbol_names), doubt)
         for state, (share, duration, doubt) in enumerate(
             zip(stationary, durations, doubts(posterior, "state"), strict=True)
         )
@@ -89,9 +89,15 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Se
     return Description(_verdict(fit, privacy, posterior), (fact,), tuple(components), panels, (table,), sizes)
 
 
-def _lasts(duration: float, longest: float) -> str:
-    """Return how long a state lasts; nothing of one that is left less than once in all rows."""
-    return f"lasts {duration:.1f} rows on average; " if duration < longest else ""
+def _lasts(duration: float, longest: float, share: float) -> str:
+    """Return how long a state lasts; nothing of one that is left less than once in all rows.
+
+    A state whose share in a long sequence is less than one in all these rows is transient: it is not entered again.
+    """
+    if duration >= longest:
+        return ""
+    transient = "transient, left for good after" if share * longest < 1 else "lasts"
+    return f"{transient} {duration:.1f} rows on average; "
 
 
 def _symbols_table(emissions: Categorical, symbol_names: list[str], stationary: FloatArray) -> PageTable:

@@ -26,6 +26,9 @@ _MAX_DENSITIES = 12
 #: A direction is clear if it errs by less than this angle.
 _CLEAR_ANGLE = math.pi / 8
 
+#: A source whose variance is that of fewer rows may be nothing but outliers.
+_FEW_ROWS = 5
+
 #: Shapes: skewness and excess kurtosis beyond these are mentioned.
 _SKEWED, _TAILS = 0.3, 0.5
 
@@ -51,6 +54,16 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
         verdict = f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} {why}."
     else:
         verdict = f"{k} {'source, which is' if k == 1 else 'sources, all'} separated."
+    # If row i has the share sᵢ of the variance of n rows, the kurtosis is n Σ sᵢ²: n over it is the number of rows that
+    # would have all of the variance in equal shares. Private sources have the shape of noisy moments, and no rows.
+    n_rows = np.full(k, np.inf)
+    if privacy is None:
+        n_rows = np.array([counts.sum() / _moments(counts)[1] for counts in params.counts])
+    few = int(np.sum(n_rows < _FEW_ROWS))
+    if few:
+        verdict = (
+            f"{verdict[:-1]}; {few} of them may be outliers: fewer than {_FEW_ROWS} rows have most of the variance."
+        )
     errors = [""] * k
     if isinstance(params, Mixing):
         errors = [f", angle ± {shown_angle(error)}" for error in params.angle_errors]
@@ -59,7 +72,7 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
             None,
             f"{_shape(params.counts[source])}, information {params.information[source]:.2f}{errors[source]}; "
             + ", ".join(f"{names[column]} {correlations[column, source]:+.2f}" for column in columns),
-            _doubt(float(params.information[source]), n_gaussian),
+            _doubt(float(n_rows[source]), float(params.information[source]), n_gaussian),
         )
         for source, columns in enumerate(most_characteristic(correlations.T))
     ]
@@ -82,8 +95,11 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     return Description(verdict, facts, tuple(components), panels, (listed,))
 
 
-def _doubt(information: float, n_gaussian: int) -> str:
+def _doubt(n_rows: float, information: float, n_gaussian: int) -> str:
     """Return why a source is unclear: two Gaussian sources cannot be told apart, only one can be what is left."""
+    if n_rows < _FEW_ROWS:
+        rows = "one row has" if round(n_rows) <= 1 else f"{n_rows:.0f} rows have"
+        return f"{rows} nearly all of its variance, as outliers do"
     unclear = n_gaussian > 1 and information - 1 < _NEARLY_GAUSSIAN
     return "it looks Gaussian, and so do others, which cannot be told apart" if unclear else ""
 
@@ -100,13 +116,19 @@ def _fact(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> str:
 
 def _shape(counts: FloatArray) -> str:
     """Return the shape of a source in words, from its histogram."""
+    skewness, kurtosis = _moments(counts)
+    excess = kurtosis - 3
+    tails = "heavy tails" if excess > _TAILS else "light tails" if excess < -_TAILS else "tails like a Gaussian"
+    return f"skewness {skewness:+.1f}, {tails}" if abs(skewness) > _SKEWED else tails
+
+
+def _moments(counts: FloatArray) -> tuple[float, float]:
+    """Return skewness and kurtosis of a histogram."""
     centres = (EDGES[1:] + EDGES[:-1]) / 2
     weights = counts / counts.sum()
     centred = centres - weights @ centres
     variance = weights @ centred**2
-    skewness, kurtosis = weights @ centred**3 / variance**1.5, weights @ centred**4 / variance**2 - 3
-    tails = "heavy tails" if kurtosis > _TAILS else "light tails" if kurtosis < -_TAILS else "tails like a Gaussian"
-    return f"skewness {skewness:+.1f}, {tails}" if abs(skewness) > _SKEWED else tails
+    return float(weights @ centred**3 / variance**1.5), float(weights @ centred**4 / variance**2)
 
 
 @dataclass(frozen=True, eq=False)

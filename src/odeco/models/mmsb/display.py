@@ -31,7 +31,7 @@ _MAX_LISTED = 1000
 
 
 def describe(params: CommunityParams, names: list[str]) -> Description:
-    """Return the verdict, and for each community its size and the nodes to which most of its links go."""
+    """Return the verdict, and for each community its size and the nodes of most links, by their share in it."""
     memberships, blocks = params.memberships, params.blocks
     n_nodes, k = memberships.shape
     own, sizes = memberships.argmax(axis=1), memberships.mean(axis=0)
@@ -39,8 +39,9 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
     rates = blocks if params.link_rates is None else params.link_rates
     outside = (rates @ counts - np.diagonal(rates) * counts) / np.maximum(n_nodes - counts, 1)
     components = []
-    for community, (profile, share) in enumerate(zip(params.profiles, sizes, strict=True)):
-        most_linked = ", ".join(names[node] for node in np.argsort(-profile, kind="stable")[:_MAX_NAMED])
+    for community, share in enumerate(sizes):
+        links = memberships[:, community] * params.degrees
+        most_linked = ", ".join(names[node] for node in np.argsort(-links, kind="stable")[:_MAX_NAMED])
         text = f"{counts[community]:,} nodes, {rates[community, community]:.2g} links between two of them"
         text += f", {outside[community]:.2g} to a node outside" if k > 1 else ""
         members = memberships[own == community, community]
