@@ -311,29 +311,19 @@ def labels_csv(
 
 
 def deliver_model(
-    model: Any,
-    data: Data,
-    *,
-    title: str,
-    private: bool,
-    labels: Callable[[], str],
-    out: Path | None,
-    labels_path: Path | None,
-    report: Path | None,
-    as_json: bool,
-    spent: str = "",
+    model: Any, data: Data, outputs: dict[str, Any], *, title: str, private: bool, labels: Callable[[], str], spent: str
 ) -> None:
     """Print the model, then write the model, the labels and the page, as far as they were asked for.
 
-    `labels` are computed only if they are wanted; the figures of a `private` model show no rows; `spent` is a sentence
-    about the privacy budget.
+    `outputs` are the values of the options about them; `labels` are computed only if they are wanted; the figures of a
+    `private` model show no rows; `spent` is a sentence about the privacy budget.
     """
     if data.columns is not None and not hasattr(model, "feature_names_in_"):
         model.feature_names_in_ = np.array(data.columns, dtype=object)
     summary = model.summary()
 
     def show() -> None:
-        if as_json:
+        if outputs["as_json"]:
             emit_json(_document(model, summary))
             return
         for line in (*summary.splitlines(), *([data.remark] if data.remark else [])):
@@ -347,9 +337,9 @@ def deliver_model(
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         deliver(
             show,
-            Output(out, model.save),
-            Output(labels_path, lambda path: write_text(path, labels())),
-            Output(report, write_page),
+            Output(outputs["out"], model.save),
+            Output(outputs["labels_path"], lambda path: write_text(path, labels())),
+            Output(outputs["report"], write_page),
             save=("model.npz", model.save),
             spent=spent,
         )

@@ -168,10 +168,7 @@ def fit_in_span(
 
 
 def fit_from_random_vectors(
-    problem: CPProblem,
-    rank: int,
-    leading: Sequence[tuple[FloatArray, FloatArray]],
-    generator: np.random.Generator,
+    problem: CPProblem, rank: int, leading: Sequence[tuple[FloatArray, FloatArray]], generator: np.random.Generator
 ) -> Fit:
     """Return the best fit that starts at random vectors in the span of the leading directions (successive halving).
 
@@ -292,14 +289,7 @@ def strongest(problem: CPProblem, generator: np.random.Generator, gain: float = 
         images = oracle.image(block)
         before, values = values, np.einsum("il,il->l", block, images)
         signs, shifts = choose_shifts(
-            signs,
-            shifts,
-            before,
-            values,
-            order=order,
-            n_images=n_images,
-            may_shift=True,
-            rounding=oracle.rounding,
+            signs, shifts, before, values, order=order, n_images=n_images, may_shift=True, rounding=oracle.rounding
         )
         best.append(float(np.max(signs * values)))
         if n_images > _SEARCH_PATIENCE and best[-1] <= (1 + gain) * best[-1 - _SEARCH_PATIENCE]:

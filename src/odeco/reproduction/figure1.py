@@ -36,8 +36,6 @@ from odeco.reproduction.report import (
     generator_for,
     select,
     verdict,
-    verdict_at_most,
-    verdict_near,
 )
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
@@ -183,7 +181,7 @@ def _check_law(records: Records) -> Finding:
     }
     listed = ", ".join(f"L = {n}: {each}" for n, each in by_restarts.items())
     measured = f"One start: exponent {slope}. Algorithm 1 with L restarts, components in any order: {listed}"
-    return Finding.on("figure1", "law", measured, verdict_near(slope, -0.5))
+    return Finding.on("figure1", "law", measured, slope.verdict_near(-0.5))
 
 
 def _check_counterexample(records: Records) -> Finding:
@@ -191,7 +189,7 @@ def _check_counterexample(records: Records) -> Finding:
     slope = transitions(records, "pull", largest, "starts_lost").exponent()
     whole = transitions(records, "pull", largest, "failed_in_any_order").exponent()
     measured = f"One start: exponent {slope}. Algorithm 1 with L = {largest}, components in any order: {whole}."
-    return Finding.on("figure1", "counterexample", measured, verdict_at_most(-slope, 0.0))
+    return Finding.on("figure1", "counterexample", measured, (-slope).verdict_at_most(0.0))
 
 
 def _check_starts() -> Finding:

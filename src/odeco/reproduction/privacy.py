@@ -32,8 +32,6 @@ from odeco.reproduction.report import (
     select,
     slope_of,
     verdict,
-    verdict_at_most,
-    verdict_near,
 )
 from odeco.tensors.components import Components, incoherence, match
 
@@ -155,7 +153,7 @@ def _check_dimension(records: Records) -> Finding:
         f"{listed}. All three components: {all_of[PAPER]} and {all_of[EXACT]}. μ₀ of the random components: "
         f"{', '.join(f'{value:.1f}' for value in mu_0)}."
     )
-    return Finding.on("privacy", "dimension", measured, verdict_at_most(worst, 0.0))
+    return Finding.on("privacy", "dimension", measured, worst.verdict_at_most(0.0))
 
 
 def _check_parameters(records: Records) -> Finding:
@@ -180,7 +178,7 @@ def _check_input(records: Records) -> list[Finding]:
         f"behind from d ≈ {rounded[PAPER]} on (against exact calibration: {rounded[EXACT]})."
     )
     return [
-        Finding.on("privacy", "growth", f"Exponent {slope}.", verdict_near(slope, 1.0)),
+        Finding.on("privacy", "growth", f"Exponent {slope}.", slope.verdict_near(1.0)),
         Finding.on("privacy", "comparison", compared, verdict(largest[PAPER] <= largest["input"])),
     ]
 

@@ -161,6 +161,14 @@ class Estimate:
         """Return whether the number is no larger than `expected`, up to two standard errors and `slack`."""
         return self.value <= expected + 2 * self.error + slack
 
+    def verdict_near(self, expected: float) -> Verdict:
+        """Return the verdict on the claim that an exponent is the expected one."""
+        return verdict(self.near(expected), self.near(expected, ONE_LOG))
+
+    def verdict_at_most(self, expected: float) -> Verdict:
+        """Return the verdict on the claim that an exponent is at most the expected one."""
+        return verdict(self.at_most(expected), self.at_most(expected, ONE_LOG))
+
 
 def transition(levels: FloatArray, rates: FloatArray) -> float:
     """Return the level at which the nearest rising curve crosses ½, interpolated in log(level); NaN if it does not."""
@@ -254,16 +262,6 @@ def slope_of(records: Records, variable: str, value: str) -> Estimate:
 def verdict(holds: bool, up_to_logs: bool = False) -> Verdict:
     """Return the verdict on a claim that holds, or else may hold up to logarithms."""
     return "holds" if holds else "holds up to logs" if up_to_logs else "does not hold as stated"
-
-
-def verdict_at_most(slope: Estimate, expected: float) -> Verdict:
-    """Return the verdict on the claim that an exponent is at most the expected one."""
-    return verdict(slope.at_most(expected), slope.at_most(expected, ONE_LOG))
-
-
-def verdict_near(slope: Estimate, expected: float) -> Verdict:
-    """Return the verdict on the claim that an exponent is the expected one."""
-    return verdict(slope.near(expected), slope.near(expected, ONE_LOG))
 
 
 def medians_of(records: Records, variable: str, value: str) -> tuple[FloatArray, FloatArray]:

@@ -31,7 +31,6 @@ from odeco.reproduction.report import (
     select,
     slope_of,
     verdict,
-    verdict_at_most,
 )
 from odeco.tensors.components import Components, match
 
@@ -231,8 +230,8 @@ def evaluate(records: Records) -> list[Finding]:
     lone = {"sigma": LONE_SIGMA, "n_restarts": FEW_RESTARTS}
     return [
         Finding.on("streaming", "error", error, verdict(in_rows.near(-0.5, 0.05) and in_dimension.near(0.5, 0.05))),
-        Finding.on("streaming", "rows", f"Exponent {found}.", verdict_at_most(found, 1.0), **lone),
-        Finding.on("streaming", "corollary", rows, verdict_at_most(needed, 2.0)),
+        Finding.on("streaming", "rows", f"Exponent {found}.", found.verdict_at_most(1.0), **lone),
+        Finding.on("streaming", "corollary", rows, needed.verdict_at_most(2.0)),
         _check_memory(records),
         _check_descent(records),
     ]
