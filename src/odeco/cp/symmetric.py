@@ -60,7 +60,6 @@ class SymmetricProblem(CPProblem):
 
     def __init__(self, oracle: Oracle, whole: float = 0.0) -> None:
         self.oracle, self.whole, self.order = oracle, whole, oracle.order
-        self.n_entries = math.comb(oracle.dimension + oracle.order - 1, oracle.order)
 
     @property
     def noise(self) -> NoiseLaw:

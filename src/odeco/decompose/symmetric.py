@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance
-from odeco._util.scale import put_back
+from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance, put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
 from odeco.cp.overcomplete import (

@@ -17,8 +17,7 @@ from typing import Any, final
 import numpy as np
 from scipy.sparse import csr_array
 
-from odeco._util.arguments import check_count
-from odeco._util.scale import times_power_of_two
+from odeco._util.arguments import check_count, times_power_of_two
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.tensors.components import Components

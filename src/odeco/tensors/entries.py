@@ -18,8 +18,16 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from odeco._util.arguments import MINIMUM_ORDER, as_numpy, check_unmasked
-from odeco._util.scale import largest, norm_exponent, put_back, times_power_of_two, unit_exponent
+from odeco._util.arguments import (
+    MINIMUM_ORDER,
+    as_numpy,
+    check_unmasked,
+    largest,
+    norm_exponent,
+    put_back,
+    times_power_of_two,
+    unit_exponent,
+)
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.errors import RankError
