@@ -253,7 +253,9 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
     return Data(graph.adjacency, graph.names, rows=graph.names)
 
 
-_ROW_OPTIONS = _options.group(_options.columns, _options.weight, _options.row_ids, _options.groups("row", "--epsilon"))
+_TABLE_OPTIONS = _options.group(_options.columns, _options.weight, _options.row_ids)
+
+_ROW_OPTIONS = _options.group(_TABLE_OPTIONS, _options.groups("row", "--epsilon"))
 
 #: By the names that `odeco.cli.learn` has for them.
 INPUTS = {
@@ -265,9 +267,7 @@ INPUTS = {
             click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one per row."),
             click.option("--sequence", metavar="COLUMN", help="The column that names sequences; by default one."),
             click.option("--time", metavar="COLUMN", help="The column of times, numbers or ISO 8601, to sort rows by."),
-            _options.columns,
-            _options.weight,
-            _options.row_ids,
+            _TABLE_OPTIONS,
             click.option("--symbols", metavar="A,B | FILE", help="For --epsilon: possible symbols, or a .txt file."),
             click.option(
                 "--length",
@@ -282,9 +282,7 @@ INPUTS = {
     "answers": Input(
         _read_answers,
         _options.group(
-            _options.columns,
-            _options.weight,
-            _options.row_ids,
+            _TABLE_OPTIONS,
             click.option("--answers", metavar="A,B | FILE", help="For --epsilon: possible answers, or a .json file."),
             _options.groups("respondent", "--epsilon"),
         ),
