@@ -265,7 +265,7 @@ INPUTS = {
         _read_sequences,
         _options.group(
             click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one per row."),
-            click.option("--sequence", metavar="COLUMN", help="The column that names sequences; by default one."),
+            click.option("--sequence", metavar="COLUMN", help="The column that names the sequence of each row."),
             click.option("--time", metavar="COLUMN", help="The column of times, numbers or ISO 8601, to sort rows by."),
             _TABLE_OPTIONS,
             click.option("--symbols", metavar="A,B | FILE", help="For --epsilon: possible symbols, or a .txt file."),

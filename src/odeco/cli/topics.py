@@ -118,7 +118,9 @@ def topics() -> None:
 @click.option(
     "--n-words", type=click.IntRange(2), metavar="V", help="For --dry-run without --vocabulary: number of words."
 )
-@click.option("--document-length", type=COUNT, default=50, metavar="L", help="For --dry-run: words of each.")
+@click.option(
+    "--document-length", type=click.IntRange(2), default=50, metavar="L", help="For --dry-run: words per document."
+)
 @_options.scheduler
 @_options.seed
 @_options.threads
