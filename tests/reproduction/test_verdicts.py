@@ -12,7 +12,7 @@ import pytest
 from odeco._util.threads import one_blas_thread
 from odeco.reproduction import NAMES, figure1, load, privacy
 from odeco.reproduction.output import csv_text, experiment_files, write_experiments_page
-from odeco.reproduction.report import Report
+from odeco.reproduction.report import Records, Report
 
 # ---- small runs ----------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ def few_levels(monkeypatch):
 def test_a_small_run_reaches_the_verdicts_that_are_derived(name, tmp_path):
     experiment = load(name)
     with one_blas_thread():
-        records = [{**task, **record} for task in TASKS[name]() for record in experiment.trial(task, 0)]
+        records = Records({**task, **record} for task in TASKS[name]() for record in experiment.trial(task, 0))
     findings = tuple(experiment.evaluate(records))
     verdicts = {finding.claim: finding.verdict for finding in findings}
     for claim, allowed in EXPECTED[name].items():
@@ -202,7 +202,7 @@ def check_page(text, report):
 
 def stream_records(*, in_rows=-0.5, in_dimension=0.5, needed=2.0, found=1.0, in_memory=1.0, rows_read=96):
     """Return records of streams that follow powers exactly."""
-    records = []
+    records = Records()
     for method in ("Algorithm 2", "core", "SGD"):
         kind = {"method": method, "share_found": 1.0, "error_of_found": 0.1, "predicted": 0.1}
         for n in (1000, 2000, 4000):

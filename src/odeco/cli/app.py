@@ -78,7 +78,10 @@ class TableGroup(click.Group):
             close = get_close_matches(name, names, 1)
             hint = f"Did you mean {close[0]!r}?" if close else f"{ctx.command_path} --help lists them."
             raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None:  # its options are needed for the message of an error
+            ctx.ensure_object(dict)["options"] = options_of(found[1])
+        return found
 
 
 class _Commands(TableGroup):
@@ -91,15 +94,6 @@ class _Commands(TableGroup):
             return None
         with _loading_notice(ctx.resilient_parsing):
             return complete(getattr(import_module(f"odeco.cli.{MODULES.get(cmd_name, cmd_name)}"), cmd_name))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the sub-command of this name, and keep its options for the message of an error."""
-        found = super().resolve_command(ctx, args)
-        if found[1] is not None:
-            ctx.ensure_object(dict)["options"] = options_of(found[1])
-        return found
 
 
 @contextmanager
@@ -215,23 +209,16 @@ _TRANSLATIONS = {
         "Pass --symmetrize, or --asymmetric for an asymmetric one."
     ),
     "For an asymmetric one call odeco.decompose_asymmetric.": "For an asymmetric one pass --asymmetric.",
-    "Pass n_components as an int to see it anyway.": "Pass -k as a number to see it anyway.",
-    "Pass more rows, or a smaller batch_size.": "Pass more rows, or a smaller --batch-size.",
+    "n_components as an int": "-k as a number",
     "in `error.found`": "in the file of --out, if one was given",
-    '`batch_size` must be given for method="power"': "--batch-size must be given for --method power",
     "Pass `checkpoint` to be able to resume.": "Pass --checkpoint FILE to be able to resume.",
     "Pass another path, or remove the file to begin again.": "Pass another --checkpoint, or remove it to begin again.",
-    "Raise n_iterations, raise tol if": "Raise --n-iterations, raise --tol if",
-    "or lower n_components if": "or lower -k if",
-    "or lower n_components:": "or lower -k:",
-    "Lower n_components or pass more documents.": "Lower -k or pass more documents.",
-    "Lower min_documents, raise max_share, or": "Lower --min-documents, raise --max-share, or",
+    "Raise tol if": "Raise --tol if",
+    "raise tol if": "raise --tol if",
     "If it is a tensor, call odeco.decompose instead; rows are reshaped with X.reshape(-1, d).": (
         "If it is a tensor, run odeco decompose instead; rows are reshaped with X.reshape(-1, d)."
     ),
-    "with `drop`": "with --drop",
     "Pass its name as `column`.": "Pass --column NAME.",
-    "or pass another `column`.": "or pass another --column.",
 }
 
 
@@ -328,6 +315,8 @@ def in_options(text: str, options: Mapping[str, str] | None = None) -> str:
         text = re.sub(rf"(?<![\w.]){name}=None\b", f"no {option}", text)
         text = re.sub(rf"(?<![\w.]){name}=(['\"])([^'\"]*)\1", rf"{option} \2", text)
         text = re.sub(rf"(?<![\w.]){name}=([\w.+-]*\w)", rf"{option} \1", text)
+        if "_" in name:  # no word of English
+            text = re.sub(rf"(?<![\w.-]){name}\b(?![=(])", option, text)
     return text
 
 

@@ -56,12 +56,10 @@ number of processes. figure1 takes about ten minutes on two cores, the others le
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("odeco-reproduce"),
     metavar="FOLDER",
-    help="Folder for tables (CSV), figures (PNG, SVG) and the page (HTML).",
+    help="Folder for tables, figures and the page.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Equal seeds give bit-identical results.")
-@click.option(
-    "--processes", type=click.IntRange(1), default=None, metavar="N", help="Worker processes; by default one per core."
-)
+@click.option("--processes", type=click.IntRange(1), metavar="N", help="Worker processes; by default one per core.")
 @_options.json_output
 def reproduce(experiment: str, quick: bool, out: Path, seed: int, processes: int | None, as_json: bool) -> None:
     """Run experiments, write their files and print their findings."""
@@ -131,10 +129,7 @@ def _print_findings(reports: Sequence[Report]) -> None:
 @click.option("--n-runs", type=int, default=100_000, help="Number of transcripts of each neighbour.")
 @click.option("--confidence", type=float, default=0.95, help="Confidence of the bound.")
 @click.option(
-    "--noise-share",
-    type=float,
-    default=1.0,
-    help="Test the auditor: 0.95 makes the noise 5 % too small without telling the ledger, and must be noticed.",
+    "--noise-share", type=float, default=1.0, help="Test the auditor: 0.95 must be noticed as too little noise."
 )
 @_options.json_output
 def audit(

@@ -17,7 +17,7 @@ import click
 
 from odeco.cli import options as _options
 from odeco.cli.app import TableGroup, complete
-from odeco.cli.learn_files import INPUTS, deliver_model, labels_csv
+from odeco.cli.learn_files import INPUTS, Data, deliver_model, labels_csv
 from odeco.cli.output import columns_called, console, read_row_ids
 from odeco.cli.private import Request, agree_to_spend, budget_options, spent_sentence
 from odeco.display.progress import progress_bar
@@ -70,10 +70,11 @@ class RegisteredModel:
         return getattr(import_module(self.module), self.estimator)
 
 
+_PLAN = "A plan is printed first, from public numbers; on a terminal, you are asked before anything is spent. "
+
 _PRIVATE_ROWS = (
-    "With --epsilon, --delta and --norm-bound the model does not reveal any single row. A plan is printed first, from "
-    "public numbers; on a terminal, you are asked before anything is spent. A private CSV file begins with a line of "
-    "names, and all of its columns are read."
+    f"With --epsilon, --delta and --norm-bound the model does not reveal any single row. {_PLAN}A private CSV file "
+    "begins with a line of names, and all of its columns are read."
 )
 
 MODELS = (
@@ -107,8 +108,7 @@ MODELS = (
         "and each sequence is in the order of the table, or of --time. The names of the symbols, in alphabetical "
         "order, are stored with the model and printed. With --epsilon, --delta and --symbols the model does not reveal "
         "any single sequence, whatever its length. The symbols and the names of the sequences are public; a sequence "
-        "with another symbol counts as blank. A plan is printed first, from public numbers; on a terminal, you are "
-        "asked before anything is spent. A private table is a .csv or .tsv file.",
+        f"with another symbol counts as blank. {_PLAN}A private table is a .csv or .tsv file.",
         examples=(
             "hmm log.csv --symbol event --sequence user -k 5 --labels states.csv",
             "hmm prices.csv --columns return,volume -k 3 --report page.html",
@@ -146,8 +146,7 @@ MODELS = (
         text="FILE is a table with names (.csv, .tsv, .parquet, .arrow, .feather), one row per respondent. Empty cells "
         "are missing answers. With --epsilon, --delta and --answers the model does not reveal any single respondent. "
         "The list of answers is public: one made from the table would reveal respondents. Any other answer counts as "
-        "missing. A plan is printed first, from public numbers; on a terminal, you are asked before anything is spent. "
-        "A private table is a .csv or .tsv file.",
+        f"missing. {_PLAN}A private table is a .csv or .tsv file.",
         examples=(
             "classes survey.csv -k 4 --drop id --labels classes.csv --report page.html",
             "classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no --out model.npz",
@@ -220,8 +219,7 @@ def make_command(model: RegisteredModel) -> click.Command:
         *([budget_options(f"{estimator._SPEC.record}s")] if model.plan else []),
         *(_options.seed, _options.json_output, _options.out),
         click.option(
-            "--labels",
-            "labels_path",
+            *("--labels", "labels_path"),
             type=_options.OUTPUT,
             metavar="FILE",
             help=f"Write the {model.components} of each row to this .csv file.",
@@ -244,14 +242,8 @@ def _option(declared: Any, model: RegisteredModel) -> Callable[[Any], Any]:
     """Return the option of a parameter."""
     constraint, option = declared.metadata["constraint"], declared.metadata["option"]
     if declared.name == "n_components":
-        return click.option(
-            option,
-            "--n-components",
-            default="auto",
-            metavar="K",
-            callback=_options.number_or_auto,
-            help=f"Number of {model.components}; 'auto' selects it from the data.",
-        )
+        how: Any = {"default": "auto", "metavar": "K", "callback": _options.number_or_auto}
+        return click.option(option, "--n-components", help=f"Number of {model.components}; 'auto' selects it.", **how)
     return click.option(
         option,
         declared.name,
@@ -289,8 +281,7 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
     learner = estimator(random_state=seed, **values, **data.parameters)
     with _options.limited(threads):
         if private:
-            by_user = "groups" in data.fit
-            learner.ledger = _spend(model, values, data.public, by_user=by_user, as_json=outputs["as_json"], **budget)
+            learner.ledger = _spend(model, values, data, as_json=outputs["as_json"], **budget)
         with columns_called(data.columns), progress_bar(only_on_terminal=True) as show_progress:
             show_progress("learning")
             learner.fit(data.X, **data.fit)
@@ -302,7 +293,7 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
 
         title = f"{model.components.capitalize()} of {file.name}"
         spent = spent_sentence(values.get("epsilon"), budget.get("ledger"))
-        deliver_model(learner, data, title=title, private=private, labels=labels, spent=spent, **outputs)
+        deliver_model(learner, data, outputs, title=title, private=private, labels=labels, spent=spent)
 
 
 def _is_private(model: RegisteredModel, needs: dict[str, str], values: dict[str, Any], budget: dict[str, Any]) -> bool:
@@ -318,21 +309,13 @@ def _is_private(model: RegisteredModel, needs: dict[str, str], values: dict[str,
     return True
 
 
-def _spend(
-    model: RegisteredModel,
-    values: dict[str, Any],
-    public: dict[str, Any],
-    *,
-    by_user: bool,
-    as_json: bool,
-    **budget: Any,
-) -> str | None:
+def _spend(model: RegisteredModel, values: dict[str, Any], data: Data, *, as_json: bool, **budget: Any) -> str | None:
     """Print the plan, ask, and return the ledger. The plan of users is that of as many records."""
     from odeco import models  # scikit-learn may be missing
 
     known = {name: values[name] for name in ("epsilon", "delta", "norm_bound") if name in values}
-    plan = getattr(models, model.plan)(values["n_components"], **known, **public)
-    if by_user:
+    plan = getattr(models, model.plan)(values["n_components"], **known, **data.public)
+    if "groups" in data.fit:
         plan = replace(plan, unit="user")
     if not as_json:
         console().print(f"{plan}\n", markup=False, soft_wrap=True)

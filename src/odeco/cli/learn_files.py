@@ -253,7 +253,9 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
     return Data(graph.adjacency, graph.names, rows=graph.names)
 
 
-_ROW_OPTIONS = _options.group(_options.columns, _options.weight, _options.row_ids, _options.groups("row", "--epsilon"))
+_TABLE_OPTIONS = _options.group(_options.columns, _options.weight, _options.row_ids)
+
+_ROW_OPTIONS = _options.group(_TABLE_OPTIONS, _options.groups("row", "--epsilon"))
 
 #: By the names that `odeco.cli.learn` has for them.
 INPUTS = {
@@ -263,11 +265,9 @@ INPUTS = {
         _read_sequences,
         _options.group(
             click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one per row."),
-            click.option("--sequence", metavar="COLUMN", help="The column that names sequences; by default one."),
+            click.option("--sequence", metavar="COLUMN", help="The column that names the sequence of each row."),
             click.option("--time", metavar="COLUMN", help="The column of times, numbers or ISO 8601, to sort rows by."),
-            _options.columns,
-            _options.weight,
-            _options.row_ids,
+            _TABLE_OPTIONS,
             click.option("--symbols", metavar="A,B | FILE", help="For --epsilon: possible symbols, or a .txt file."),
             click.option(
                 "--length",
@@ -282,9 +282,7 @@ INPUTS = {
     "answers": Input(
         _read_answers,
         _options.group(
-            _options.columns,
-            _options.weight,
-            _options.row_ids,
+            _TABLE_OPTIONS,
             click.option("--answers", metavar="A,B | FILE", help="For --epsilon: possible answers, or a .json file."),
             _options.groups("respondent", "--epsilon"),
         ),
@@ -311,29 +309,19 @@ def labels_csv(
 
 
 def deliver_model(
-    model: Any,
-    data: Data,
-    *,
-    title: str,
-    private: bool,
-    labels: Callable[[], str],
-    out: Path | None,
-    labels_path: Path | None,
-    report: Path | None,
-    as_json: bool,
-    spent: str = "",
+    model: Any, data: Data, outputs: dict[str, Any], *, title: str, private: bool, labels: Callable[[], str], spent: str
 ) -> None:
     """Print the model, then write the model, the labels and the page, as far as they were asked for.
 
-    `labels` are computed only if they are wanted; the figures of a `private` model show no rows; `spent` is a sentence
-    about the privacy budget.
+    `outputs` are the values of the options about them; `labels` are computed only if they are wanted; the figures of a
+    `private` model show no rows; `spent` is a sentence about the privacy budget.
     """
     if data.columns is not None and not hasattr(model, "feature_names_in_"):
         model.feature_names_in_ = np.array(data.columns, dtype=object)
     summary = model.summary()
 
     def show() -> None:
-        if as_json:
+        if outputs["as_json"]:
             emit_json(_document(model, summary))
             return
         for line in (*summary.splitlines(), *([data.remark] if data.remark else [])):
@@ -347,9 +335,9 @@ def deliver_model(
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         deliver(
             show,
-            Output(out, model.save),
-            Output(labels_path, lambda path: write_text(path, labels())),
-            Output(report, write_page),
+            Output(outputs["out"], model.save),
+            Output(outputs["labels_path"], lambda path: write_text(path, labels())),
+            Output(outputs["report"], write_page),
             save=("model.npz", model.save),
             spent=spent,
         )

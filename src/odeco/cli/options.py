@@ -210,7 +210,7 @@ text_column = click.option("--column", metavar="NAME", help="The column, or fiel
 scheduler = click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Work on a Dask cluster: tcp://host:8786, or its scheduler file. Workers must find the FILEs there too.",
+    help="Work on a Dask cluster: tcp://host:8786, or its scheduler file. FILEs have the same paths on all workers.",
 )
 
 _outputs = group(

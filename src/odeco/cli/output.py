@@ -147,8 +147,7 @@ def result_table(result: AnyResult, n_top: int) -> Table:
     headings, rows = cells_of(result, n_top=n_top)
     table = Table(box=None, pad_edge=False)
     for heading in headings:
-        is_text = heading.startswith("largest ")
-        table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
+        table.add_column(heading, justify="left" if heading.startswith("largest ") else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(as_cell, row))
     return table

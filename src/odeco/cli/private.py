@@ -34,9 +34,14 @@ def budget_options(what: str, *, required: bool = False) -> Callable[[Any], Any]
     """
     return _options.group(
         click.option("--epsilon", type=float, required=required, metavar="E", help="The ε of a private run."),
-        click.option("--delta", type=float, required=required, metavar="D", help=f"Its δ, far below 1 / {what}."),
         click.option(
-            "--ledger", type=_options.CHECKPOINT, metavar="FILE", help="The budget of all private runs on these data."
+            "--delta", type=float, required=required, metavar="D", help=f"Its δ, far below 1 / number of {what}."
+        ),
+        click.option(
+            "--ledger",
+            type=_options.CHECKPOINT,
+            metavar="FILE",
+            help="Adds up the budgets of all private runs on these data.",
         ),
         click.option("--budget", type=float, metavar="E", help="For a new --ledger: the ε of all runs together."),
         click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nothing is asked."),
@@ -206,7 +211,10 @@ class Spending:
 @_options.n_components
 @budget_options("records", required=True)
 @click.option(
-    "--unit", type=click.Choice(UNITS), required=True, help="One entry of a tensor, one row, or all rows of one user."
+    "--unit",
+    type=click.Choice(UNITS),
+    required=True,
+    help="Protect one entry of a tensor, one row, or all rows of one user.",
 )
 @click.option(
     "--norm-bound", type=float_or_auto, metavar="B", help="Largest norm of a row; 'auto' chooses it under privacy."

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from odeco.cli import options as _options
-from odeco.cli.app import LastingInterrupt
+from odeco.cli.app import LastingInterrupt, TableGroup
 from odeco.cli.output import Output, deliver, emit_json, note, read_row_ids
 from odeco.cli.private import budget_options, check_budget, spent_sentence
 from odeco.display.progress import progress_bar
@@ -25,8 +25,12 @@ COUNT, SHARE = click.IntRange(1), click.FloatRange(0, 1, min_open=True)
 _PRUNING = ("min_documents", "max_share", "max_words", "stop_words")
 
 
-class _Topics(click.Group):
+class _Topics(TableGroup):
     """Calls `fit` unless the first argument names a sub-command: ``odeco topics FILE`` is ``odeco topics fit FILE``."""
+
+    @property
+    def summaries(self) -> dict[str, str]:
+        return {name: each.get_short_help_str(limit=80) for name, each in sorted(self.commands.items())}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -114,7 +118,9 @@ def topics() -> None:
 @click.option(
     "--n-words", type=click.IntRange(2), metavar="V", help="For --dry-run without --vocabulary: number of words."
 )
-@click.option("--document-length", type=COUNT, default=50, metavar="L", help="For --dry-run: words of each.")
+@click.option(
+    "--document-length", type=click.IntRange(2), default=50, metavar="L", help="For --dry-run: words per document."
+)
 @_options.scheduler
 @_options.seed
 @_options.threads

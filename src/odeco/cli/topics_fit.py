@@ -36,13 +36,7 @@ from odeco.io.urls import UrlPath
 from odeco.models.lda.display import summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.private_plan import plan_topics
-from odeco.models.lda.private_vocabulary import (
-    DELTA_SHARE,
-    SHARE,
-    PrivateVocabulary,
-    keep_words,
-    left_for_learning,
-)
+from odeco.models.lda.private_vocabulary import DELTA_SHARE, SHARE, PrivateVocabulary, keep_words, left_for_learning
 from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered
 from odeco.online.dask.partitions import as_cluster_rows
 from odeco.privacy.calibration import check_delta_for, gdp_mu

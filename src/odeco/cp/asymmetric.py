@@ -79,7 +79,6 @@ class AsymmetricProblem(CPProblem):
     def __init__(self, tensor: AsymmetricTensor, symmetric: tuple[int, ...] = ()) -> None:
         self.oracle, self.parts, self.order, self.symmetric = tensor, tensor.parts, tensor.order, symmetric
         self.whole = float(np.vdot(tensor.entries, tensor.entries))
-        self.n_entries = self.noise.n_entries
 
     @property
     def noise(self) -> NoiseLaw:
@@ -416,7 +415,6 @@ class SparseProblem(AsymmetricProblem):
     def __init__(self, tensor: SparseAsymmetricTensor) -> None:
         self.oracle, self.parts, self.order, self.symmetric = tensor, tensor.parts, tensor.order, ()
         self.whole = float(tensor.values @ tensor.values)
-        self.n_entries = math.prod(tensor.parts)
 
     @property
     def has_entries(self) -> bool:
@@ -434,7 +432,7 @@ class SparseProblem(AsymmetricProblem):
         if max(self.parts) > _MAX_GRAM:
             return spectra_of_images(self.oracle, width, generator)
         grams = [(unfolding @ unfolding.T).toarray() for unfolding in map(self.oracle.unfolding, range(self.order))]
-        n_columns = [self.n_entries // size for size in self.parts]
+        n_columns = [self.noise.n_entries // size for size in self.parts]
         spectra = [spectrum_of_gram(*each, self.oracle.rounding) for each in zip(grams, n_columns, strict=True)]
         return Spectra(tuple(spectra))
 

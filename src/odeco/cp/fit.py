@@ -28,7 +28,6 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.problem import CPProblem, Fit
 from odeco.power.steps import choose_shifts, normalise, power_step, uniform_starts
-from odeco.tensors.asymmetric import split
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.oracle import Oracle
 
@@ -118,7 +117,7 @@ def refine(
         won = tried_gain - gain
         # Between gains that differ by less than their rounding errors, the later one is taken: its step is shorter.
         doubtful = 16 * problem.oracle.rounding * abs(gain)
-        too_little = negligible / problem.n_entries * max(0.0, problem.whole - gain)
+        too_little = negligible / problem.noise.n_entries * max(0.0, problem.whole - gain)
         converged = length <= tolerance or doubtful < won <= too_little
         if won >= -doubtful:
             points, images, gain = points + step, tried_images, tried_gain
@@ -168,10 +167,7 @@ def fit_in_span(
 
 
 def fit_from_random_vectors(
-    problem: CPProblem,
-    rank: int,
-    leading: Sequence[tuple[FloatArray, FloatArray]],
-    generator: np.random.Generator,
+    problem: CPProblem, rank: int, leading: Sequence[tuple[FloatArray, FloatArray]], generator: np.random.Generator
 ) -> Fit:
     """Return the best fit that starts at random vectors in the span of the leading directions (successive halving).
 
@@ -292,14 +288,7 @@ def strongest(problem: CPProblem, generator: np.random.Generator, gain: float = 
         images = oracle.image(block)
         before, values = values, np.einsum("il,il->l", block, images)
         signs, shifts = choose_shifts(
-            signs,
-            shifts,
-            before,
-            values,
-            order=order,
-            n_images=n_images,
-            may_shift=True,
-            rounding=oracle.rounding,
+            signs, shifts, before, values, order=order, n_images=n_images, may_shift=True, rounding=oracle.rounding
         )
         best.append(float(np.max(signs * values)))
         if n_images > _SEARCH_PATIENCE and best[-1] <= (1 + gain) * best[-1 - _SEARCH_PATIENCE]:
@@ -315,7 +304,7 @@ def power_limits(oracle: Oracle, block: FloatArray, *, max_count: int) -> FloatA
     for _ in range(_POWER_STEPS):
         block = normalise(oracle.image(block), oracle.parts, block)
     block = block[:, np.argsort(-np.abs(oracle.value(block)), kind="stable")]
-    pieces = split(block, oracle.parts)
+    pieces = np.split(block, np.cumsum(oracle.parts)[:-1])
     close = np.logical_and.reduce([np.abs(piece.T @ piece) * len(pieces) > _CLOSE for piece in pieces])
     kept: list[int] = []
     for index in range(block.shape[1]):

@@ -349,7 +349,7 @@ class _Search:
     @property
     def complete(self) -> bool:
         """Whether the best fit explains far more than it would of noise."""
-        variance = self._problem.whole / self._problem.n_entries
+        variance = self._problem.whole / self._problem.noise.n_entries
         return self.left != "more" and self.deviation**2 <= _LITTLE_NOISE * variance
 
     @property

@@ -31,13 +31,10 @@ class CPProblem(ABC):
         The tensor, or the symmetric embedding of an asymmetric one.
     whole : float
         Its squared norm, known or estimated; 0 if it is neither.
-    n_entries : int
-        The number of its independent entries.
     """
 
     oracle: Oracle
     whole: float
-    n_entries: int
 
     @property
     @abstractmethod

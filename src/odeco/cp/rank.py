@@ -87,6 +87,10 @@ class RankEvidence(State):
         """Raise `ValueError` if the fields of a file contradict each other."""
         require(self.candidates[:1] == (self.rank,), "the rank must be the first of those that are not ruled out")
 
+    def is_settled(self, n_found: int, dimension: int) -> bool:
+        """Return whether further components would hardly change the rank."""
+        return n_found >= (dimension if dimension <= SMALL_DIMENSION else self.rank + PATIENCE)
+
 
 def evidence_from_deflation(weights: FloatArray, remaining: FloatArray, dimension: int, order: int) -> RankEvidence:
     """Test each weight, in order of discovery, against the noise that could be in what remained after it.
@@ -115,11 +119,6 @@ def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Compon
         f"Pass n_components as an int to see it anyway.{advice}",
         found,
     )
-
-
-def enough_seen(n_found: int, evidence: RankEvidence, dimension: int) -> bool:
-    """Return whether further components would hardly change the rank."""
-    return n_found >= (dimension if dimension <= SMALL_DIMENSION else evidence.rank + PATIENCE)
 
 
 def chance_of_noise(height: float, dimension: int, order: int) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from odeco._util.scale import norm_exponent
+from odeco._util.arguments import norm_exponent
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.selection import fit_rank

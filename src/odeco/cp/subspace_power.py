@@ -344,7 +344,7 @@ class FlattenedProblem(SymmetricProblem):
 
     def expected_misfit(self, rank: int) -> float:
         """Return the squared norm that noise leaves beside `rank` components, by the other singular values."""
-        free = max(0.0, 1 - rank * self.oracle.dimension / self.n_entries)
+        free = max(0.0, 1 - rank * self.oracle.dimension / self.noise.n_entries)
         return max(rounding_error(self), _GOOD_FIT * self._noise_beside(rank) * free)
 
 

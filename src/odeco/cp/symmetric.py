@@ -60,7 +60,6 @@ class SymmetricProblem(CPProblem):
 
     def __init__(self, oracle: Oracle, whole: float = 0.0) -> None:
         self.oracle, self.whole, self.order = oracle, whole, oracle.order
-        self.n_entries = math.comb(oracle.dimension + oracle.order - 1, oracle.order)
 
     @property
     def noise(self) -> NoiseLaw:
@@ -267,13 +266,7 @@ def _share_left(components: Components, index: int, curved: FloatArray) -> float
     # p times the part of Q in which the open index is one of the two s, or one of the p − 2 v
     target = np.outer(s, 2 * along ** (order - 2) * beside)
     target += np.outer(v, (order - 2) * along ** (order - 3) * beside**2)
-    preconditioner = _inverse(inner)
-
-    def product(step: FloatArray) -> FloatArray:
-        image: FloatArray = step @ inner + vectors @ (outer * (step.T @ vectors))
-        return image
-
-    solved = conjugate_gradients(product, target, lambda left: left @ preconditioner, tolerance=1e-2)
+    solved = _solve(vectors, inner, outer, _inverse(inner), target)
     share = 1 - float(np.vdot(target, solved)) * n_kinds  # ‖Q‖² = 1 / C(p, 2)
     return min(max(share, _LEAST_SHARE), 1.0)
 
@@ -330,12 +323,8 @@ def _estimated_variances(vectors: FloatArray, inner: FloatArray, outer: FloatArr
     """
     generator, preconditioner = np.random.default_rng(0), _inverse(inner)
 
-    def product(step: FloatArray) -> FloatArray:
-        image: FloatArray = step @ inner + vectors @ (outer * (step.T @ vectors))
-        return image
-
     def products_with_inverse(probe: FloatArray) -> FloatArray:
-        solved = conjugate_gradients(product, probe, lambda residual: residual @ preconditioner, tolerance=1e-2)
+        solved = _solve(vectors, inner, outer, preconditioner, probe)
         products: FloatArray = np.einsum("il,il->l", probe, solved)
         return products
 
@@ -348,6 +337,18 @@ def _estimated_variances(vectors: FloatArray, inner: FloatArray, outer: FloatArr
     along = np.maximum(along, least)
     beside = np.maximum(trace - along, (vectors.shape[0] - 1) / np.diagonal(inner))
     return along, beside
+
+
+def _solve(
+    vectors: FloatArray, inner: FloatArray, outer: FloatArray, preconditioner: FloatArray, target: FloatArray
+) -> FloatArray:
+    """Return H⁻¹ times a target to two digits, which is enough for an error, by conjugate gradients."""
+
+    def product(step: FloatArray) -> FloatArray:
+        image: FloatArray = step @ inner + vectors @ (outer * (step.T @ vectors))
+        return image
+
+    return conjugate_gradients(product, target, lambda residual: residual @ preconditioner, tolerance=1e-2)
 
 
 def _inverse(matrix: FloatArray) -> FloatArray:

@@ -63,12 +63,7 @@ class Whitener:
 
     @classmethod
     def from_tensor(
-        cls,
-        oracle: Oracle,
-        n_components: int,
-        *,
-        span: Literal["images", "slice"] = "images",
-        rng: RngLike = None,
+        cls, oracle: Oracle, n_components: int, *, span: Literal["images", "slice"] = "images", rng: RngLike = None
     ) -> Whitener:
         """Return a whitener made from the tensor alone.
 

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from odeco._util.arguments import as_generator, check_count, check_tolerance
-from odeco._util.types import RngLike
+from odeco._util.types import FloatArray, RngLike
 from odeco.cp.asymmetric import AsymmetricProblem, SparseProblem, explained_by_terms, term_angle_errors
 from odeco.cp.overcomplete import fit_from_random_starts
-from odeco.cp.problem import Stage
+from odeco.cp.problem import Left, Stage
 from odeco.cp.rank import MAX_AUTOMATIC, n_identifiable_terms
 from odeco.cp.selection import fit_rank, select_rank
-from odeco.decompose.result import AsymmetricDecomposition, Decomposition, or_cancelling, structure_of_terms
+from odeco.decompose.result import AsymmetricDecomposition, Decomposition, Structure, or_cancelling, structure_of
 from odeco.decompose.symmetric import (
     Method,
     choose_method,
@@ -153,11 +153,7 @@ def decompose_asymmetric(
             found.structure,
         )
     plan = Schedule.default(
-        oracle.dimension,
-        k,
-        n_restarts=n_restarts,
-        n_iterations=n_iterations,
-        tolerance=usable_tolerance(tol, oracle),
+        oracle.dimension, k, n_restarts=n_restarts, n_iterations=n_iterations, tolerance=usable_tolerance(tol, oracle)
     )
     with following(callback, progress, k) as report:
         return _terms_by_loop(oracle, entries, plan, generator, report)
@@ -205,7 +201,7 @@ def _terms_together(
         problem = AsymmetricProblem(tensor, symmetric)
     if automatic:
         selection = select_rank(problem, generator, max_rank=n_components, callback=report)
-        require_signal(oracle, selection)
+        require_signal(oracle, selection.evidence, selection.fit.components)
     elif n_components <= max(tensor.parts):
         selection = fit_rank(problem, n_components, generator, callback=report)
     else:
@@ -214,9 +210,27 @@ def _terms_together(
     deviation = selection.deviation if selection.left != "nothing" else 0.0
     errors = term_angle_errors(terms, tensor.parts, deviation, symmetric)
     factors = factors_of(terms, tensor.parts)
-    structure = structure_of_terms(factors, errors, left=selection.left, complete=automatic)
+    structure = _structure_of_terms(factors, errors, left=selection.left, complete=automatic)
     return replace(
         sorted_fit(tensor, selection, tolerance, np.sqrt(np.mean(np.square(errors), axis=0))),
         explained=explained_by_terms(tensor, terms),
         structure=or_cancelling(structure, problem.gram(terms.vectors), terms.weights),
     )
+
+
+def _structure_of_terms(
+    factors: Sequence[FloatArray], angle_errors: Sequence[FloatArray], *, left: Left, complete: bool
+) -> Structure:
+    """Tell whether the terms of an asymmetric tensor are orthogonal along every axis, as `structure_of` does."""
+    axes = [
+        structure_of(vectors, errors, left=left, complete=complete)
+        for vectors, errors in zip(factors, angle_errors, strict=True)
+    ]
+    worst = max(range(len(axes)), key=lambda axis: (axes[axis].kind != "orthogonal", axes[axis].largest_cosine))
+    chosen, k, sizes = axes[worst], factors[0].shape[1], [len(vectors) for vectors in factors]
+    if k < 2 or chosen.kind == "unexplained":
+        return chosen
+    if k > min(sizes):
+        reason = f"axis {int(np.argmin(sizes))} has {min(sizes)} entries; {chosen.reason}"
+        return replace(chosen, kind="overcomplete", reason=reason)
+    return replace(chosen, reason=f"along axis {worst}, {chosen.reason}")

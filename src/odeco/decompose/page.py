@@ -23,10 +23,9 @@ from odeco.display.figures import (
     MAX_DRAWN,
     ConvergenceDisplay,
     CosinesDisplay,
-    LeadingDisplay,
-    VectorDisplay,
     WeightsDisplay,
-    component_title,
+    draw_vectors,
+    leading_displays,
 )
 from odeco.display.page import HALF, Figures, Section, beside, parts, table, write_page
 from odeco.display.style import drawn_in
@@ -203,28 +202,33 @@ def _shape(result: AnyResult) -> tuple[int, ...]:
 
 def _facts(result: AnyResult) -> dict[str, str]:
     facts = {"components": str(len(result.weights))}
-    if isinstance(result, Decomposition | AsymmetricDecomposition):
+    explained, evidence, structure = (
+        getattr(result, name, None) for name in ("explained", "rank_evidence", "structure")
+    )
+    if hasattr(result, "converged"):
         facts["converged"] = f"{int(np.sum(result.converged))} of {len(result.weights)}"
-    if isinstance(result, Decomposition | AsymmetricDecomposition) and result.explained is not None:
-        facts["of the squared norm explained"] = f"{result.explained:.3%}"
-    evidence = getattr(result, "rank_evidence", None)
+    if explained is not None:
+        facts["of the squared norm explained"] = f"{explained:.3%}"
     if evidence is not None:
         facts["confidence in the rank"] = f"{evidence.confidence:.4f}"
         if evidence.resolution > 0:
             facts["angle up to which two components may count as one"] = f"{evidence.resolution:.1g} rad"
-    if isinstance(result, Decomposition | AsymmetricDecomposition) and result.structure is not None:
-        facts["structure"] = result.structure.kind
+    if structure is not None:
+        facts["structure"] = structure.kind
     if isinstance(result, PrivateDecomposition):
         facts["clear of the noise"] = f"{int(np.sum(result.clear))} of {len(result.weights)}"
         facts["guarantee"] = f"ε = {result.privacy.epsilon:g}, δ = {result.privacy.delta:g}"
     if hasattr(result, "n_rows"):
         facts["rows read"] = rows_read(result)
-    if isinstance(result, AsymmetricDecomposition) and result.structure is not None and len(result.weights) > 1:
-        facts["largest cosine of two along an axis"] = f"{result.structure.largest_cosine:.2g}"
-    if not isinstance(result, AsymmetricDecomposition) and len(result.weights) > 1:
-        overlaps = np.abs(result.vectors.T @ result.vectors) - np.eye(len(result.weights))
-        facts["largest cosine of two components"] = f"{max(0.0, float(overlaps.max())):.2g}"
-    return facts
+    return facts | (_largest_cosine(result) if len(result.weights) > 1 else {})
+
+
+def _largest_cosine(result: AnyResult) -> dict[str, str]:
+    if isinstance(result, AsymmetricDecomposition):
+        known = result.structure
+        return {} if known is None else {"largest cosine of two along an axis": f"{known.largest_cosine:.2g}"}
+    overlaps = np.abs(result.vectors.T @ result.vectors) - np.eye(len(result.weights))
+    return {"largest cosine of two components": f"{max(0.0, float(overlaps.max())):.2g}"}
 
 
 # ---- the parts of the page ----------------------------------------------------------------------------------------
@@ -292,16 +296,12 @@ def _largest(result: AnyResult, figures: Figures, n_top: int) -> list[Section]:
     """Return the largest coordinates of each component as bars, sorted and by name."""
     if not n_top:
         return []
-    k, several = min(len(result.weights), MAX_DRAWN), isinstance(result, AsymmetricDecomposition)
     bars = []
-    for i in range(k):
-        for axis, (_, vectors, names) in enumerate(vectors_of(result)):
-            title = component_title(result, i) + (f", axis {axis}" if several else "")
-            display = LeadingDisplay.of(vectors[:, i], names, n_top, title)
-            pairs = zip(display.names, display.values, strict=True)
-            listed = ", ".join(f"{name} {value:+.2f}" for name, value in pairs)
-            bars.append(figures.draw(display, f"{title}. {listed}", size=(3.6, 0.55 + 0.22 * len(display.values))))
-    lead = f"The first {k} components; the table has all." if len(result.weights) > k else ""
+    for display in leading_displays(result, n_top):
+        listed = ", ".join(f"{name} {value:+.2f}" for name, value in zip(display.names, display.values, strict=True))
+        size = (3.6, 0.55 + 0.22 * len(display.values))
+        bars.append(figures.draw(display, f"{display.title}. {listed}", size=size))
+    lead = f"The first {MAX_DRAWN} components; the table has all." if len(result.weights) > MAX_DRAWN else ""
     return [Section("Largest coordinates", beside(*bars, narrow=True), lead)]
 
 
@@ -314,9 +314,7 @@ def _vectors(result: AnyResult, figures: Figures) -> list[Section]:
         figure = Figure(figsize=(HALF, 0.55 + 0.45 * k), layout="constrained")
         with drawn_in():
             grid = figure.subplots(k, 1, sharex=True, squeeze=False)[:, 0]
-            for number, axes in enumerate(grid):
-                VectorDisplay(vectors[:, number], limit).plot(axes)
-                axes.set_ylabel(str(number), rotation=0, ha="right", va="center")
+            draw_vectors(grid, [(str(number), vectors[:, number]) for number in range(k)], limit)
             grid[-1].set_xlabel("coordinate")
         left_out = f" The first {k} of {vectors.shape[1]}." if k < vectors.shape[1] else ""
         caption = f"All on one scale: each axis ends at ±{limit:.2g}.{left_out}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self
 
@@ -28,7 +28,7 @@ from odeco.cp.problem import Left
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.display.tables import Shown
 from odeco.privacy.report import PrivacyReport
-from odeco.tensors.components import Components, as_pyttb, as_tensorly, read_pyttb, read_tensorly
+from odeco.tensors.components import Components, as_pyttb, as_tensorly, read_pyttb, read_tensorly, sum_of_products
 
 #: What a decomposition leaves, as the end of a sentence.
 _LEFT = {
@@ -81,11 +81,6 @@ class Structure(State):
     largest_cosine: float = array_field(low=0, high=2)
     left: Left = array_field(rule=text_array("nothing", "noise", "more"))
     reason: str = array_field(kind="U")
-
-    @property
-    def in_words(self) -> str:
-        """The kind as part of a sentence."""
-        return _WORDS[self.kind]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -211,7 +206,7 @@ def _verdict(result: Decomposition | AsymmetricDecomposition) -> str:
     """Say in one sentence how many components there are, of which kind, and what they leave."""
     k, evidence, structure = len(result.weights), result.rank_evidence, result.structure
     count = _counted(k) + _doubt(evidence)
-    kind = "" if structure is None or k == 1 else f", {structure.in_words}"
+    kind = "" if structure is None or k == 1 else f", {_WORDS[structure.kind]}"
     text = f"{count}{kind}"
     if result.explained is not None:
         # 99.996 % must not be shown as all of it
@@ -250,8 +245,8 @@ class StreamDecomposition(Result):
         passes = f" in {self.n_passes} passes" if self.n_passes > 1 else ""
         count = _counted(len(self.weights)) + _doubt(self.rank_evidence)
         unclear = int(np.sum(~self.clear))
-        doubt = "" if not unclear else f"; {'none' if unclear == len(self.weights) else unclear} of them"
-        doubt += " is determined yet" if doubt.startswith("; none") else " not determined yet" if doubt else ""
+        some = "none of them is" if unclear == len(self.weights) else f"{unclear} of them not"
+        doubt = f"; {some} determined yet" if unclear else ""
         return f"{count} of the moment of a stream, from {self.n_rows:,} rows{passes}{doubt}"
 
     @property
@@ -359,11 +354,7 @@ class AsymmetricDecomposition(Shown, State):
 
     def to_dense(self) -> FloatArray:
         """Return the sum of the terms as an array."""
-        entries = self.factors[0] * self.weights
-        for factor in self.factors[1:]:
-            entries = entries[..., None, :] * factor
-        total: FloatArray = np.sum(entries, axis=-1)
-        return total
+        return sum_of_products(self.weights, self.factors)
 
     def to_tensorly(self) -> Any:
         """Return a `tensorly.cp_tensor.CPTensor`, for TensorLy and tlviz."""
@@ -392,14 +383,6 @@ class AsymmetricDecomposition(Shown, State):
         return cls(np.abs(weights)[order], sorted_factors, unknown, np.zeros(weights.size, dtype=bool))
 
 
-def largest_cosine(vectors: FloatArray) -> tuple[float, tuple[int, int]]:
-    """Return the largest cosine of two different columns, without its sign, and which they are."""
-    cosines = np.abs(vectors.T @ vectors)
-    np.fill_diagonal(cosines, 0.0)
-    place = np.unravel_index(int(np.argmax(cosines)), cosines.shape)
-    return float(cosines[place]), (int(place[0]), int(place[1]))
-
-
 def structure_of(
     vectors: FloatArray, angle_errors: FloatArray, *, left: Left, complete: bool, overcomplete: bool = False
 ) -> Structure:
@@ -411,20 +394,20 @@ def structure_of(
     the vectors are those of a symmetric tensor: more of them than dimensions can be unique. Those of an asymmetric
     tensor may be linearly dependent along an axis.
     """
+    cosines = np.abs(vectors.T @ vectors)
+    np.fill_diagonal(cosines, 0.0)
+    cosine = float(np.max(cosines, initial=0.0))
     if left == "more" and complete:
         reason = (
             "what they leave is larger than noise of its norm would be on the sphere, and no further component could "
             "be fitted: there may be more components than dimensions, or none"
         )
-        return Structure("unexplained", largest_cosine(vectors)[0] if vectors.shape[1] > 1 else 0.0, left, reason)
+        return Structure("unexplained", cosine, left, reason)
     if vectors.shape[1] < 2:
         return Structure("orthogonal", 0.0, left, "there is only one")
-    cosines = np.abs(vectors.T @ vectors)
     variances = angle_errors**2 / max(1, vectors.shape[0] - 1)
     errors = np.sqrt(np.add.outer(variances, variances))
     beyond = cosines > np.maximum(_MOST_ERRORS * errors, _ROUNDING)
-    np.fill_diagonal(beyond, val=False)
-    cosine, (first, second) = largest_cosine(vectors)
     if overcomplete and vectors.shape[1] <= vectors.shape[0]:
         _, strengths, combinations = np.linalg.svd(vectors, full_matrices=False)
         error = math.sqrt(float(combinations[-1] ** 2 @ variances))
@@ -440,33 +423,9 @@ def structure_of(
         return Structure("overcomplete", cosine, left, reason)
     where = np.where(beyond, cosines, 0.0)
     first, second = (int(i) for i in np.unravel_index(int(np.argmax(where)), where.shape))
-    reason = (
-        f"components {min(first, second)} and {max(first, second)} have a cosine of "
-        f"{cosines[first, second]:.2g}, with a standard error of {errors[first, second]:.1g}"
-    )
+    pair = f"components {first} and {second} have a cosine of {cosines[first, second]:.2g}"
+    reason = f"{pair}, with a standard error of {errors[first, second]:.1g}"
     return Structure("independent", cosine, left, reason)
-
-
-def structure_of_terms(
-    factors: Sequence[FloatArray],
-    angle_errors: Sequence[FloatArray],
-    *,
-    left: Left,
-    complete: bool,
-) -> Structure:
-    """Tell whether the terms of an asymmetric tensor are orthogonal along every axis, as `structure_of` does."""
-    axes = [
-        structure_of(vectors, errors, left=left, complete=complete)
-        for vectors, errors in zip(factors, angle_errors, strict=True)
-    ]
-    worst = max(range(len(axes)), key=lambda axis: (axes[axis].kind != "orthogonal", axes[axis].largest_cosine))
-    chosen, k, sizes = axes[worst], factors[0].shape[1], [len(vectors) for vectors in factors]
-    if k < 2 or chosen.kind == "unexplained":
-        return chosen
-    if k > min(sizes):
-        reason = f"axis {int(np.argmin(sizes))} has {min(sizes)} entries; {chosen.reason}"
-        return replace(chosen, kind="overcomplete", reason=reason)
-    return replace(chosen, reason=f"along axis {worst}, {chosen.reason}")
 
 
 def or_cancelling(structure: Structure, gram: FloatArray, weights: FloatArray) -> Structure:

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance
-from odeco._util.scale import put_back
+from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance, put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
 from odeco.cp.overcomplete import (
@@ -25,15 +24,7 @@ from odeco.cp.overcomplete import (
     select_overcomplete,
 )
 from odeco.cp.problem import RankSelection, Stage
-from odeco.cp.rank import (
-    MAX_AUTOMATIC,
-    SURE,
-    RankEvidence,
-    enough_seen,
-    evidence_from_deflation,
-    ground_state,
-    no_signal_error,
-)
+from odeco.cp.rank import MAX_AUTOMATIC, SURE, RankEvidence, evidence_from_deflation, ground_state, no_signal_error
 from odeco.cp.selection import fit_rank, select_rank
 from odeco.cp.subspace_power import FlattenedProblem, largest_rank
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
@@ -192,7 +183,7 @@ def _fit(
                 if oracle.order == 3:
                     found = select_from_random_starts(problem, generator, callback=report)
                 selection = found or selection
-        require_signal(given, selection)
+        require_signal(given, selection.evidence, selection.fit.components)
     else:
         k = _check_rank(n_components, problem)
         if k <= oracle.dimension:
@@ -278,7 +269,7 @@ def _search_to_noise(
     whole = oracle.squared_norm()
     remaining: list[float] = []
     evidence = evidence_from_deflation(np.empty(0), np.empty(0), oracle.dimension, oracle.order)
-    while not (search.done or enough_seen(len(search.found), evidence, oracle.dimension)):
+    while not (search.done or evidence.is_settled(len(search.found), oracle.dimension)):
         try:
             search = step(oracle, search)
         except RankError:  # nothing is left, so there is no noise either
@@ -292,8 +283,7 @@ def _search_to_noise(
             else:  # λ is the value at v, so taking out λ v⊗ᵖ lowers the squared norm by λ²
                 remaining.append(whole - float(weights @ weights))
             evidence = evidence_from_deflation(weights, np.array(remaining), oracle.dimension, oracle.order)
-    if evidence.rank == 0:
-        raise _no_signal(oracle, evidence, search.components)
+    require_signal(oracle, evidence, search.components)
     search = replace(search, found=search.found[: evidence.rank], stage="done")
     return search, _if_orthogonal(evidence, search.components)
 
@@ -319,7 +309,7 @@ def _decompose_whitened(
     if isinstance(n_components, str) and n_components == "auto":
         problem = SymmetricProblem(oracle, squared_norm(oracle, rng=generator))
         selection = select_rank(problem, generator, max_rank=min(oracle.dimension, MAX_AUTOMATIC))
-        require_signal(oracle, selection)
+        require_signal(oracle, selection.evidence, selection.fit.components)
         n_components, evidence = selection.fit.components.n_components, selection.evidence
     k = check_n_components(n_components, oracle.dimension)
     if isinstance(whiten, Whitener):
@@ -427,19 +417,14 @@ def explained_by(oracle: Oracle, components: Components) -> float | None:
     return (2 * inner - components.squared_norm()) / whole
 
 
-def require_signal(oracle: InUnit, selection: RankSelection) -> None:
+def require_signal(oracle: InUnit, evidence: RankEvidence | None, found: Components) -> None:
     """Raise if no component stands clear of the noise."""
-    evidence = selection.evidence
     if evidence is None or evidence.rank:
         return
     if evidence.weights.size == 0:
-        raise zero_image_error(1, selection.fit.components)
-    raise _no_signal(oracle, evidence, selection.fit.components)
-
-
-def _no_signal(oracle: InUnit, evidence: RankEvidence, found: Components) -> RankError:
+        raise zero_image_error(1, found)
     weights = put_back(evidence.weights, oracle.exponent, "weights")
-    return no_signal_error(weights, put_back(evidence.noise_levels, oracle.exponent, "noise levels"), found)
+    raise no_signal_error(weights, put_back(evidence.noise_levels, oracle.exponent, "noise levels"), found)
 
 
 def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:

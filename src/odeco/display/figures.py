@@ -312,16 +312,22 @@ def _titled(part: Any, title: str, display: Any) -> None:
     axes.set_title(title)
 
 
-def _components(part: Any, result: Any, n_top: int, beside: int) -> None:
-    parts, panels = vectors_of(result), []
+def leading_displays(result: Any, n_top: int) -> list[LeadingDisplay]:
+    """Return the largest coordinates of the first components; of terms, along each axis."""
+    parts, displays = vectors_of(result), []
     for i in range(min(len(result.weights), MAX_DRAWN)):
         for axis, (_, vectors, names) in enumerate(parts):
             title = component_title(result, i) + (f", axis {axis}" if len(parts) > 1 else "")
-            panels.append(LeadingDisplay.of(vectors[:, i], names, n_top, title))
-    grid = part.subplots(math.ceil(len(panels) / beside), beside, squeeze=False).ravel()
-    for axes in grid[len(panels) :]:
+            displays.append(LeadingDisplay.of(vectors[:, i], names, n_top, title))
+    return displays
+
+
+def _components(part: Any, result: Any, n_top: int, beside: int) -> None:
+    displays = leading_displays(result, n_top)
+    grid = part.subplots(math.ceil(len(displays) / beside), beside, squeeze=False).ravel()
+    for axes in grid[len(displays) :]:
         axes.set_axis_off()
-    for display, axes in zip(panels, grid, strict=False):
+    for display, axes in zip(displays, grid, strict=False):
         display.plot(axes)
 
 
@@ -330,6 +336,11 @@ def _vectors(part: Any, result: Any) -> None:
         (str(i), vectors[:, i]) for _, vectors, _ in vectors_of(result) for i in range(min(vectors.shape[1], MAX_DRAWN))
     ]
     limit = 1.08 * max(float(abs(vector).max()) for _, vector in drawn)
-    for (label, vector), axes in zip(drawn, part.subplots(len(drawn), 1, squeeze=False)[:, 0], strict=True):
+    draw_vectors(part.subplots(len(drawn), 1, squeeze=False)[:, 0], drawn, limit)
+
+
+def draw_vectors(grid: Any, drawn: Sequence[tuple[str, FloatArray]], limit: float) -> None:
+    """Draw vectors below each other on one scale, each with its label."""
+    for (label, vector), axes in zip(drawn, grid, strict=True):
         VectorDisplay(vector, limit).plot(axes)
         axes.set_ylabel(label, rotation=0, ha="right", va="center")

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from odeco._util.arguments import as_numpy
-from odeco._util.scale import largest
+from odeco._util.arguments import as_numpy, largest
 from odeco._util.types import FloatArray
 from odeco.errors import BadRowError
 from odeco.io.errors import source_error

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from odeco._util.scale import largest, times_power_of_two
+from odeco._util.arguments import largest, times_power_of_two
 from odeco._util.state import State, array_field, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice, stored_numbers

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from odeco._util.scale import largest, times_power_of_two, unit_exponent
+from odeco._util.arguments import largest, times_power_of_two, unit_exponent
 from odeco._util.types import FloatArray
 from odeco.decompose.result import Result
 from odeco.errors import DominantColumnWarning

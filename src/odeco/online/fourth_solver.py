@@ -20,8 +20,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from odeco._util.arguments import check_count
-from odeco._util.scale import largest, ordinary_bits
+from odeco._util.arguments import check_count, largest, ordinary_bits
 from odeco._util.state import array_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray

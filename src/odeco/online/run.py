@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from odeco._util.scale import SMALLEST_USABLE, largest, put_back, times_power_of_two, unit_exponent
+from odeco._util.arguments import SMALLEST_USABLE, largest, put_back, times_power_of_two, unit_exponent
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence, no_signal_error

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from odeco._util.scale import largest, ordinary_bits, times_power_of_two, unit_exponent
+from odeco._util.arguments import largest, ordinary_bits, times_power_of_two, unit_exponent
 from odeco._util.state import Sizes, State, array, array_field, arrays_field, part_field, require
 from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.io.rows import (

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from odeco._util.scale import largest, times_power_of_two
+from odeco._util.arguments import largest, times_power_of_two
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray
 from odeco.io.rows import csr_view, is_sparse, join_rows, row_slice, stored_numbers

@@ -32,12 +32,8 @@ from odeco.reproduction.report import (
     Settings,
     Transitions,
     claims,
-    distinct,
     generator_for,
-    select,
     verdict,
-    verdict_at_most,
-    verdict_near,
 )
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
@@ -93,7 +89,7 @@ def raw_noise(noise: str, dimension: int, rng: np.random.Generator) -> Oracle:
     return appendix_a_noise(noise, dimension, rng)
 
 
-def trial(settings: Settings, seed: int) -> Records:
+def trial(settings: Settings, seed: int) -> list[Settings]:
     """Draw one noise tensor and decompose at every σ, with every number of restarts."""
     generator = generator_for(settings, seed)
     d = settings["dimension"]
@@ -128,17 +124,17 @@ def trial(settings: Settings, seed: int) -> Records:
 
 def transitions(records: Records, noise: str, n_restarts: int, outcome: str = "failed") -> Transitions:
     """Return the σ at which the mean outcome passes ½, for every dimension."""
-    chosen = select(records, noise=noise, n_restarts=n_restarts)
-    dimensions = distinct(chosen, "dimension")
-    levels = np.array(distinct(chosen, "sigma"))
-    outcomes = [outcome_table(select(chosen, dimension=d), outcome) for d in dimensions]
+    chosen = records.select(noise=noise, n_restarts=n_restarts)
+    dimensions = chosen.distinct("dimension")
+    levels = np.array(chosen.distinct("sigma"))
+    outcomes = [outcome_table(chosen.select(dimension=d), outcome) for d in dimensions]
     return Transitions.of(dimensions, levels, outcomes)
 
 
 def outcome_table(records: Records, outcome: str) -> FloatArray:
     """Return the outcomes of one setting as an array of trials x levels."""
     ordered = sorted(records, key=lambda record: (record["trial"], record["sigma"]))
-    return np.array([record[outcome] for record in ordered], float).reshape(len(distinct(records, "trial")), -1)
+    return np.array([record[outcome] for record in ordered], float).reshape(len(records.distinct("trial")), -1)
 
 
 def evaluate(records: Records) -> list[Finding]:
@@ -158,7 +154,7 @@ def _check_row(records: Records, noise: str) -> Finding:
     listed = ", ".join(f"{scaling} {spread:.2f}" for scaling, spread in spreads.items())
     others = ", ".join(
         f"L = {n}: {each.exponent()}, between the two largest d {each.last_exponent()}"
-        for n in distinct(records, "n_restarts")
+        for n in records.distinct("n_restarts")
         if n >= PRIMARY_RESTARTS  # one start finds components in any order, so the criterion fails even at σ = 0
         for each in [transitions(records, noise, n)]
     )
@@ -174,24 +170,23 @@ def _check_row(records: Records, noise: str) -> Finding:
 
 
 def _check_law(records: Records) -> Finding:
-    largest = max(distinct(records, "n_restarts"))
+    largest = max(records.distinct("n_restarts"))
     single = transitions(records, "gaussian", largest, "starts_lost")
     slope = single.exponent()
     by_restarts = {
-        n: transitions(records, "gaussian", n, "failed_in_any_order").exponent()
-        for n in distinct(records, "n_restarts")
+        n: transitions(records, "gaussian", n, "failed_in_any_order").exponent() for n in records.distinct("n_restarts")
     }
     listed = ", ".join(f"L = {n}: {each}" for n, each in by_restarts.items())
     measured = f"One start: exponent {slope}. Algorithm 1 with L restarts, components in any order: {listed}"
-    return Finding.on("figure1", "law", measured, verdict_near(slope, -0.5))
+    return Finding.on("figure1", "law", measured, slope.verdict_near(-0.5))
 
 
 def _check_counterexample(records: Records) -> Finding:
-    largest = max(distinct(records, "n_restarts"))
+    largest = max(records.distinct("n_restarts"))
     slope = transitions(records, "pull", largest, "starts_lost").exponent()
     whole = transitions(records, "pull", largest, "failed_in_any_order").exponent()
     measured = f"One start: exponent {slope}. Algorithm 1 with L = {largest}, components in any order: {whole}."
-    return Finding.on("figure1", "counterexample", measured, verdict_at_most(-slope, 0.0))
+    return Finding.on("figure1", "counterexample", measured, (-slope).verdict_at_most(0.0))
 
 
 def _check_starts() -> Finding:
@@ -256,9 +251,9 @@ def draw(records: Records) -> dict[str, Any]:
 
 def _by_dimension(axes: Any, records: Records, outcome: str, scaling: str, **wanted: Any) -> None:
     """Draw the mean outcome against the scaled σ, one line for each dimension."""
-    for d, look in _output.looks(distinct(records, "dimension"), _output.ORDERED_COLOURS, "d = {}"):
-        if chosen := select(records, dimension=d, **wanted):
-            scaled = np.array(distinct(chosen, "sigma")) * SCALINGS[scaling](np.array(float(d)))
+    for d, look in _output.looks(records.distinct("dimension"), _output.ORDERED_COLOURS, "d = {}"):
+        if chosen := records.select(dimension=d, **wanted):
+            scaled = np.array(chosen.distinct("sigma")) * SCALINGS[scaling](np.array(float(d)))
             axes.plot(scaled, outcome_table(chosen, outcome).mean(axis=0), clip_on=False, zorder=3, **look)
     _output.log_axes(axes, "x")
     axes.set_ylim(0, 1)
@@ -278,15 +273,15 @@ def _nine_panels(records: Records) -> Any:
 def _law_and_set_up(records: Records) -> Any:
     figure, axes = _output.panels(1, 3, height=3.4)
     law, set_up, pull = axes[0]
-    largest = max(distinct(records, "n_restarts"))
+    largest = max(records.distinct("n_restarts"))
     _by_dimension(law, records, "starts_lost", "σ√d", noise="gaussian", n_restarts=largest)
     law.set(xlabel="σ√d", ylabel="starts that reach no component")
     law.set_title("Gaussian: one start (law)")
     law.legend()
-    for n, look in _output.looks(distinct(records, "n_restarts"), label="L = {}"):
+    for n, look in _output.looks(records.distinct("n_restarts"), label="L = {}"):
         moved = transitions(records, "gaussian", n, "failed_in_any_order")
         set_up.errorbar(moved.dimensions, moved.points, yerr=moved.points * moved.errors, capsize=2, **look)
-    dimensions = distinct(select(records, noise="gaussian"), "dimension")
+    dimensions = records.select(noise="gaussian").distinct("dimension")
     _output.reference_line(set_up, dimensions, (dimensions[-1], moved.points[-1]), -0.5, "∝ 1/√d")
     set_up.set_title("Gaussian: L starts (set-up)")
     models = {"pull": "pull outside the span", "weakly correlated": "the paper's model"}

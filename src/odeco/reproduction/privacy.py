@@ -21,20 +21,7 @@ from odeco.privacy.calibration import epsilon_of, paper_noise_multiplier
 from odeco.privacy.noise import SimulatedNoise
 from odeco.private.recipe import decompose_privately
 from odeco.reproduction import output as _output
-from odeco.reproduction.report import (
-    Experiment,
-    Finding,
-    Records,
-    Settings,
-    distinct,
-    generator_for,
-    medians_of,
-    select,
-    slope_of,
-    verdict,
-    verdict_at_most,
-    verdict_near,
-)
+from odeco.reproduction.report import Experiment, Finding, Records, Settings, generator_for, verdict
 from odeco.tensors.components import Components, incoherence, match
 
 K, EPSILON, DELTA, FOUND = 3, 1.0, 1e-6, 0.9
@@ -75,7 +62,7 @@ def tasks(quick: bool) -> list[Settings]:
     return sorted(listed, key=lambda task: -task["dimension"])  # the longest first
 
 
-def trial(settings: Settings, seed: int) -> Records:
+def trial(settings: Settings, seed: int) -> list[Settings]:
     """Search the smallest weight with which the first component, and all of them, are found."""
     d, support = settings["dimension"], settings["support"]
     key = {"trial": settings["trial"], "dimension": d, "support": support}  # the same problem for every mechanism
@@ -145,31 +132,31 @@ def _check_guarantee() -> Finding:
 
 
 def _check_dimension(records: Records) -> Finding:
-    chosen = select(records, kind="dimension")
-    first = {name: slope_of(select(chosen, mechanism=name), "dimension", "weight_for_first") for name in MECHANISMS}
-    all_of = {name: slope_of(select(chosen, mechanism=name), "dimension", "weight_for_all") for name in (PAPER, EXACT)}
+    chosen = records.select(kind="dimension")
+    first = {name: chosen.select(mechanism=name).slope("dimension", "weight_for_first") for name in MECHANISMS}
+    all_of = {name: chosen.select(mechanism=name).slope("dimension", "weight_for_all") for name in (PAPER, EXACT)}
     worst = max((first[PAPER], first[EXACT]), key=lambda slope: slope.value)
-    mu_0 = medians_of(chosen, "dimension", "mu_0")[1]
+    mu_0 = chosen.medians("dimension", "mu_0")[1]
     listed = ", ".join(f"{name} {slope}" for name, slope in first.items())
     measured = (
         f"{listed}. All three components: {all_of[PAPER]} and {all_of[EXACT]}. μ₀ of the random components: "
         f"{', '.join(f'{value:.1f}' for value in mu_0)}."
     )
-    return Finding.on("privacy", "dimension", measured, verdict_at_most(worst, 0.0))
+    return Finding.on("privacy", "dimension", measured, worst.verdict_at_most(0.0))
 
 
 def _check_parameters(records: Records) -> Finding:
-    in_epsilon = slope_of(select(records, kind="epsilon", mechanism=PAPER), "epsilon", "weight_for_first")
-    in_mu = slope_of(select(records, kind="incoherence", mechanism=EXACT), "mu_0", "weight_for_first")
+    in_epsilon = records.select(kind="epsilon", mechanism=PAPER).slope("epsilon", "weight_for_first")
+    in_mu = records.select(kind="incoherence", mechanism=EXACT).slope("mu_0", "weight_for_first")
     found = verdict(in_epsilon.near(-1.0, RESOLUTION) and in_mu.at_most(1.0, RESOLUTION))
     measured = f"{in_epsilon} in ε, {in_mu} in μ₀."
     return Finding.on("privacy", "parameters", measured, found, resolution=RESOLUTION)
 
 
 def _check_input(records: Records) -> list[Finding]:
-    chosen = select(records, kind="dimension")
-    slope = slope_of(select(chosen, mechanism="input"), "dimension", "weight_for_first")
-    dimension = max(distinct(chosen, "dimension"))
+    chosen = records.select(kind="dimension")
+    slope = chosen.select(mechanism="input").slope("dimension", "weight_for_first")
+    dimension = max(chosen.distinct("dimension"))
     largest = {name: float(_medians(chosen, name)[1][-1]) for name in MECHANISMS}
     # From where on input perturbation would need more, with the exponent of the unfolding and one digit.
     crossings = {name: dimension * (largest[name] / largest["input"]) ** (4 / 3) for name in (PAPER, EXACT)}
@@ -180,13 +167,13 @@ def _check_input(records: Records) -> list[Finding]:
         f"behind from d ≈ {rounded[PAPER]} on (against exact calibration: {rounded[EXACT]})."
     )
     return [
-        Finding.on("privacy", "growth", f"Exponent {slope}.", verdict_near(slope, 1.0)),
+        Finding.on("privacy", "growth", f"Exponent {slope}.", slope.verdict_near(1.0)),
         Finding.on("privacy", "comparison", compared, verdict(largest[PAPER] <= largest["input"])),
     ]
 
 
 def _medians(records: Records, mechanism: str, variable: str = "dimension") -> tuple[FloatArray, FloatArray]:
-    return medians_of(select(records, mechanism=mechanism), variable, "weight_for_first")
+    return records.select(mechanism=mechanism).medians(variable, "weight_for_first")
 
 
 @_output.styled
@@ -194,16 +181,16 @@ def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
     figure, axes = _output.panels(1, 3, height=3.5, sharey=True)
     for name, look in _output.looks(list(MECHANISMS)):
-        axes[0][0].plot(*_medians(select(records, kind="dimension"), name), **look)
-        axes[0][1].plot(*_medians(select(records, kind="epsilon"), name, "epsilon"), **look)
-        if chosen := select(records, kind="incoherence", mechanism=name):
-            mu_0, weights = (medians_of(chosen, "support", value)[1] for value in ("mu_0", "weight_for_first"))
+        axes[0][0].plot(*_medians(records.select(kind="dimension"), name), **look)
+        axes[0][1].plot(*_medians(records.select(kind="epsilon"), name, "epsilon"), **look)
+        if chosen := records.select(kind="incoherence", mechanism=name):
+            mu_0, weights = (chosen.medians("support", value)[1] for value in ("mu_0", "weight_for_first"))
             axes[0][2].plot(mu_0, weights, **look)
     titles = ("Dimension, ε = 1", "Privacy, d = 50", "Incoherence, d = 50, ε = 1")
     for panel, label, title in zip(axes[0], ("d", "ε", "μ₀"), titles, strict=True):
         _output.log_axes(panel)
         panel.set(xlabel=label, title=title)
-    _output.plain_ticks(axes[0][0].xaxis, distinct(select(records, kind="dimension"), "dimension"))
+    _output.plain_ticks(axes[0][0].xaxis, records.select(kind="dimension").distinct("dimension"))
     axes[0][0].set_ylabel("weight needed for the first component")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(MECHANISMS))
     return {"privacy": figure}

@@ -80,6 +80,27 @@ def claims() -> dict[str, Any]:
     return tomllib.loads(files("odeco.reproduction").joinpath("claims.toml").read_text(encoding="utf-8"))
 
 
+class Records(list[dict[str, Any]]):
+    """What all trials of an experiment measured, with their settings: rows of a table."""
+
+    def select(self, **wanted: Any) -> Records:
+        """Return the records with these values."""
+        return Records(record for record in self if all(record.get(name) == value for name, value in wanted.items()))
+
+    def distinct(self, name: str) -> list[Any]:
+        """Return the values of one column, sorted."""
+        return sorted({record[name] for record in self if name in record})
+
+    def slope(self, variable: str, value: str) -> Estimate:
+        """Return the exponent with which a value grows with a variable."""
+        return log_slope([record[variable] for record in self], [record[value] for record in self])
+
+    def medians(self, variable: str, value: str) -> tuple[FloatArray, FloatArray]:
+        """Return the values of a variable, and the median of another value at each."""
+        x = self.distinct(variable)
+        return np.array(x, float), np.array([np.median([r[value] for r in self.select(**{variable: v})]) for v in x])
+
+
 @dataclass(frozen=True, eq=False)
 class Report:
     """The findings, records and figures of an experiment; a quick one had fewer trials and smaller dimensions."""
@@ -121,20 +142,10 @@ class Experiment:
 
     def run(self, *, quick: bool = False, seed: int = 0, **how: Any) -> Report:
         """Run all trials that are not in a folder yet, and evaluate them; `how` is passed to `run_trials`."""
-        records = run_trials(self.name, self.trial, self.tasks(quick), seed=seed, **how)
+        records = Records(run_trials(self.name, self.trial, self.tasks(quick), seed=seed, **how))
         command = f"odeco reproduce {self.name}{' --quick' if quick else ''} --seed {seed}"
         findings = tuple(self.evaluate(records))
         return Report(self.name, self.title, command, seed, findings, records, self.draw(records), quick)
-
-
-def select(records: Records, **wanted: Any) -> Records:
-    """Return the records with these values."""
-    return [record for record in records if all(record.get(name) == value for name, value in wanted.items())]
-
-
-def distinct(records: Records, name: str) -> list[Any]:
-    """Return the values of one column, sorted."""
-    return sorted({record[name] for record in records if name in record})
 
 
 N_RESAMPLES = 400
@@ -160,6 +171,14 @@ class Estimate:
     def at_most(self, expected: float, slack: float = 0.0) -> bool:
         """Return whether the number is no larger than `expected`, up to two standard errors and `slack`."""
         return self.value <= expected + 2 * self.error + slack
+
+    def verdict_near(self, expected: float) -> Verdict:
+        """Return the verdict on the claim that an exponent is the expected one."""
+        return verdict(self.near(expected), self.near(expected, ONE_LOG))
+
+    def verdict_at_most(self, expected: float) -> Verdict:
+        """Return the verdict on the claim that an exponent is at most the expected one."""
+        return verdict(self.at_most(expected), self.at_most(expected, ONE_LOG))
 
 
 def transition(levels: FloatArray, rates: FloatArray) -> float:
@@ -246,39 +265,15 @@ class Transitions:
         return self.statistic(lambda points: log_spread(points * scale(self.dimensions)))
 
 
-def slope_of(records: Records, variable: str, value: str) -> Estimate:
-    """Return the exponent with which a value grows with a variable, over records."""
-    return log_slope([record[variable] for record in records], [record[value] for record in records])
-
-
 def verdict(holds: bool, up_to_logs: bool = False) -> Verdict:
     """Return the verdict on a claim that holds, or else may hold up to logarithms."""
     return "holds" if holds else "holds up to logs" if up_to_logs else "does not hold as stated"
 
 
-def verdict_at_most(slope: Estimate, expected: float) -> Verdict:
-    """Return the verdict on the claim that an exponent is at most the expected one."""
-    return verdict(slope.at_most(expected), slope.at_most(expected, ONE_LOG))
-
-
-def verdict_near(slope: Estimate, expected: float) -> Verdict:
-    """Return the verdict on the claim that an exponent is the expected one."""
-    return verdict(slope.near(expected), slope.near(expected, ONE_LOG))
-
-
-def medians_of(records: Records, variable: str, value: str) -> tuple[FloatArray, FloatArray]:
-    """Return the values of a variable in records, and the median of another value at each."""
-    x = distinct(records, variable)
-    return np.array(x, float), np.array([np.median([r[value] for r in select(records, **{variable: v})]) for v in x])
-
-
-#: The settings of a trial: names and numbers, which JSON can hold.
+#: The settings of a trial, or what it measured, which is a row of a table: names and numbers, which JSON can hold.
 Settings: TypeAlias = dict[str, Any]
 
-#: The measurements of a trial: rows of a table.
-Records: TypeAlias = list[dict[str, Any]]
-
-Trial: TypeAlias = Callable[[Settings, int], Records]
+Trial: TypeAlias = Callable[[Settings, int], list[Settings]]
 
 Progress: TypeAlias = Callable[[int, int], object]
 
@@ -302,7 +297,7 @@ def run_trials(
     folder: Path,
     n_processes: int = 1,
     progress: Progress | None = None,
-) -> Records:
+) -> list[Settings]:
     """Return the records of all tasks, in the order of the tasks, each with its settings in front.
 
     Parameters
@@ -345,7 +340,7 @@ def run_trials(
 
 def _in_processes(
     trial: Trial, missing: Sequence[tuple[str, Settings]], seed: int, n_processes: int
-) -> Generator[tuple[str, Records], None, None]:
+) -> Generator[tuple[str, list[Settings]], None, None]:
     """Yield trials as they finish. No worker process is left behind, however the loop ends."""
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
@@ -382,7 +377,7 @@ def _canonical(value: Settings) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _read(path: Path) -> Iterator[tuple[str, Records]]:
+def _read(path: Path) -> Iterator[tuple[str, list[Settings]]]:
     """Yield the finished trials of a file. A last line that a crash cut short is removed from the file."""
     if not path.exists():
         return

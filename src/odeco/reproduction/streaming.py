@@ -19,20 +19,7 @@ from odeco._util.types import FloatArray
 from odeco.online.stream import decompose_stream
 from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.sgd import online_sgd, tune_learning_rate
-from odeco.reproduction.report import (
-    Estimate,
-    Experiment,
-    Finding,
-    Records,
-    Settings,
-    distinct,
-    generator_for,
-    medians_of,
-    select,
-    slope_of,
-    verdict,
-    verdict_at_most,
-)
+from odeco.reproduction.report import Estimate, Experiment, Finding, Records, Settings, generator_for, verdict
 from odeco.tensors.components import Components, match
 
 WEIGHT = 2.0  # the third cumulant of a Gamma(1) variable
@@ -154,7 +141,7 @@ def _task(kind: str, trial: int, **settings: Any) -> Settings:
     return {"kind": kind, "trial": trial, **settings}
 
 
-def trial(settings: Settings, seed: int) -> Records:
+def trial(settings: Settings, seed: int) -> list[Settings]:
     """Run one method on one stream, or look for the rows it needs, or measure its memory."""
     d = settings["dimension"]
     key = {"trial": settings["trial"], "dimension": d}  # the same rows for all methods and n
@@ -218,8 +205,8 @@ def evaluate(records: Records) -> list[Finding]:
     in_rows, core_rows = _slopes(records, "rows", "n", "error")
     in_dimension, core_dimension = _slopes(records, "dimension", "dimension", "error")
     needed, core_needed = _slopes(records, "needed", "dimension", "rows_needed")
-    found = slope_of(select(records, kind="found"), "dimension", "rows_needed")
-    ratio = np.median([r["error"] / r["predicted"] for r in select(records, kind="rows", method="Algorithm 2")])
+    found = records.select(kind="found").slope("dimension", "rows_needed")
+    ratio = np.median([r["error"] / r["predicted"] for r in records.select(kind="rows", method="Algorithm 2")])
     error = (
         f"Algorithm 2: {in_rows} in n, {in_dimension} in d; median error over the one predicted from the moments of a "
         f"row: {ratio:.2f}. Core: {core_rows} in n, {core_dimension} in d."
@@ -231,8 +218,8 @@ def evaluate(records: Records) -> list[Finding]:
     lone = {"sigma": LONE_SIGMA, "n_restarts": FEW_RESTARTS}
     return [
         Finding.on("streaming", "error", error, verdict(in_rows.near(-0.5, 0.05) and in_dimension.near(0.5, 0.05))),
-        Finding.on("streaming", "rows", f"Exponent {found}.", verdict_at_most(found, 1.0), **lone),
-        Finding.on("streaming", "corollary", rows, verdict_at_most(needed, 2.0)),
+        Finding.on("streaming", "rows", f"Exponent {found}.", found.verdict_at_most(1.0), **lone),
+        Finding.on("streaming", "corollary", rows, needed.verdict_at_most(2.0)),
         _check_memory(records),
         _check_descent(records),
     ]
@@ -240,14 +227,14 @@ def evaluate(records: Records) -> list[Finding]:
 
 def _slopes(records: Records, kind: str, variable: str, value: str) -> list[Estimate]:
     """Return the exponents of Algorithm 2 and of the core method."""
-    return [slope_of(select(records, kind=kind, method=name), variable, value) for name in ("Algorithm 2", "core")]
+    return [records.select(kind=kind, method=name).slope(variable, value) for name in ("Algorithm 2", "core")]
 
 
 def _check_memory(records: Records) -> Finding:
-    records = select(records, kind="memory")
-    slope = slope_of(records, "dimension", "peak_bytes")
+    records = records.select(kind="memory")
+    slope = records.slope("dimension", "peak_bytes")
     exact = all(record["rows_read"] == record["rows_planned"] for record in records)
-    numbers = float(np.polyfit(*medians_of(records, "dimension", "peak_bytes"), 1)[0]) / 8 / (K + MEMORY_RESTARTS)
+    numbers = float(np.polyfit(*records.medians("dimension", "peak_bytes"), 1)[0]) / 8 / (K + MEMORY_RESTARTS)
     measured = (
         f"Exponent {slope} (a buffer of constant size lowers it); {numbers:.1f} numbers for each of the d(k + L); rows "
         f"read as stated: {'yes' if exact else 'no'}."
@@ -256,15 +243,15 @@ def _check_memory(records: Records) -> Finding:
 
 
 def _check_descent(records: Records) -> Finding:
-    rows = select(records, kind="rows")
-    counts = distinct(select(rows, method="SGD"), "rows_read")
+    rows = records.select(kind="rows")
+    counts = rows.select(method="SGD").distinct("rows_read")
     shares = {
-        method: [_mean(select(rows, method=method, rows_read=count), "share_found") for count in counts]
+        method: [_mean(rows.select(method=method, rows_read=count), "share_found") for count in counts]
         for method in ("Algorithm 2", "SGD")
     }
-    errors = {method: _mean(select(rows, method=method, rows_read=counts[-1]), "error_of_found") for method in shares}
-    most = max(distinct(select(rows, method="core"), "rows_read"))
-    in_passes = select(rows, method="core", rows_read=most)
+    errors = {method: _mean(rows.select(method=method, rows_read=counts[-1]), "error_of_found") for method in shares}
+    most = max(rows.select(method="core").distinct("rows_read"))
+    in_passes = rows.select(method="core", rows_read=most)
     holds = all(ours >= theirs for ours, theirs in zip(shares["Algorithm 2"], shares["SGD"], strict=True))
     listed = "; ".join(
         f"{method} finds {', '.join(f'{share:.0%}' for share in shares[method])}, the last to {errors[method]:.3f} rad"
@@ -283,9 +270,9 @@ def _mean(records: Records, name: str) -> float:
 
 def _median_ratio(records: Records) -> float:
     """Return how many more rows Algorithm 2 reads than the core method at the largest dimension."""
-    needed = select(records, kind="needed")
+    needed = records.select(kind="needed")
     own, core_rows = (
-        medians_of(select(needed, method=name), "dimension", "rows_needed")[1][-1] for name in ("Algorithm 2", "core")
+        needed.select(method=name).medians("dimension", "rows_needed")[1][-1] for name in ("Algorithm 2", "core")
     )
     return float(ROWS_READ["Algorithm 2"] * own / core_rows)
 
@@ -296,19 +283,19 @@ def draw(records: Records) -> dict[str, Any]:
     figure, axes = _output.panels(1, 3, height=3.4)
     rows, dimension, needed = axes[0]
     for method, look in _output.looks(list(METHODS)):
-        rows.plot(*medians_of(select(records, kind="rows", method=method), "rows_read", "error_of_found"), **look)
+        rows.plot(*records.select(kind="rows", method=method).medians("rows_read", "error_of_found"), **look)
         if method != "SGD":
-            dimension.plot(*medians_of(select(records, kind="dimension", method=method), "dimension", "error"), **look)
-            needed.plot(*medians_of(select(records, kind="needed", method=method), "dimension", "rows_needed"), **look)
-    x, y = medians_of(select(records, kind="rows", method="Algorithm 2"), "rows_read", "error")
+            dimension.plot(*records.select(kind="dimension", method=method).medians("dimension", "error"), **look)
+            needed.plot(*records.select(kind="needed", method=method).medians("dimension", "rows_needed"), **look)
+    x, y = records.select(kind="rows", method="Algorithm 2").medians("rows_read", "error")
     _output.reference_line(rows, x, (x[0], y[0]), -0.5, "∝ rows^(−1/2)")
-    chosen = select(records, kind="dimension", method="Algorithm 2")
-    x, y = medians_of(chosen, "dimension", "predicted")
+    chosen = records.select(kind="dimension", method="Algorithm 2")
+    x, y = chosen.medians("dimension", "predicted")
     dimension.plot(x, y, "--", color=_output.REFERENCE, label="predicted")
-    x, y = medians_of(select(records, kind="found"), "dimension", "rows_needed")
+    x, y = records.select(kind="found").medians("dimension", "rows_needed")
     needed.plot(x, y, marker="D", color=_output.METHOD_COLOURS[3], label="one component, to 45°")
     _output.reference_line(needed, x, (x[-1], y[-1]), 2.0, "∝ d²")
-    middle = select(records, kind="rows")[0]["dimension"]
+    middle = records.select(kind="rows")[0]["dimension"]
     rows.set(xlabel="rows read", ylabel="error of those found (rad)", title=f"Error against rows, d = {middle}")
     dimension.set(xlabel="d", ylabel="error (rms angle, rad)", title=f"Error against d, n = {chosen[0]['n']:,}")
     needed.set(xlabel="d", ylabel="n: rows in each batch", title="Rows until the error is 2/√d, or 45°")
@@ -318,15 +305,15 @@ def draw(records: Records) -> dict[str, Any]:
     dimension.legend()
     needed.legend(loc="upper left")
     needed.set_ylim(top=2.5 * needed.get_ylim()[1])  # room for it
-    _output.plain_ticks(dimension.xaxis, distinct(chosen, "dimension"))
-    _output.plain_ticks(needed.xaxis, distinct(select(records, kind="needed"), "dimension"))
+    _output.plain_ticks(dimension.xaxis, chosen.distinct("dimension"))
+    _output.plain_ticks(needed.xaxis, records.select(kind="needed").distinct("dimension"))
     return {"streaming": figure, "streaming-memory": _draw_memory(records)}
 
 
 def _draw_memory(records: Records) -> Any:
     figure, axes = _output.panels(1, 1, width=4.6, height=3.2)
     panel = axes[0][0]
-    x, y = medians_of(select(records, kind="memory"), "dimension", "peak_bytes")
+    x, y = records.select(kind="memory").medians("dimension", "peak_bytes")
     panel.plot(x, y / 2**20, marker="o", color=_output.METHOD_COLOURS[0], label="peak of Algorithm 2")
     panel.plot(x, x * (K + MEMORY_RESTARTS) * 8 / 2**20, "--", color=_output.REFERENCE, label="d(k + L) numbers")
     _output.log_axes(panel)

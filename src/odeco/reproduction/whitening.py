@@ -17,19 +17,7 @@ from odeco.power.operator_norm import operator_norm
 from odeco.power.power_method import Schedule, run
 from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.matrices import random_slice, simultaneous_diagonalization
-from odeco.reproduction.report import (
-    Experiment,
-    Finding,
-    Records,
-    Settings,
-    distinct,
-    generator_for,
-    log_slope,
-    medians_of,
-    select,
-    slope_of,
-    verdict,
-)
+from odeco.reproduction.report import Experiment, Finding, Records, Settings, generator_for, log_slope, verdict
 from odeco.tensors.components import Components, HasComponents, match
 from odeco.tensors.oracle import Oracle
 
@@ -71,7 +59,7 @@ def tasks(quick: bool) -> list[Settings]:
     ]
 
 
-def trial(settings: Settings, seed: int) -> Records:
+def trial(settings: Settings, seed: int) -> list[Settings]:
     """Draw components and noise; measure the span of slices, and every method at every level of noise."""
     generator = generator_for(settings, seed)
     d, k = settings["dimension"], settings["rank"]
@@ -105,17 +93,17 @@ def span_error(found: HasComponents, truth: Components) -> float:
 
 def evaluate(records: Records) -> list[Finding]:
     """Return the findings of Appendix B and of Theorem 2.2's error bound."""
-    noise = select(records, kind="noise")
+    noise = records.select(kind="noise")
     return [_check_span(records), _check_rank(records), _check_error(noise), _check_comparison(noise)]
 
 
 def _quantiles(records: Records, variable: str) -> tuple[FloatArray, FloatArray]:
     """Return the error of spans that nine slices of ten do not exceed, by trial and value of the variable."""
     kind = "noise" if variable == "dimension" else "rank"
-    records = select(records, kind=kind, method="span of a slice")
-    groups = [(value, trial) for value in distinct(records, variable) for trial in distinct(records, "trial")]
+    records = records.select(kind=kind, method="span of a slice")
+    groups = [(value, trial) for value in records.distinct(variable) for trial in records.distinct("trial")]
     nine_tenths = [
-        np.quantile([r["error"] for r in select(records, trial=trial, **{variable: value})], 0.9)
+        np.quantile([r["error"] for r in records.select(trial=trial, **{variable: value})], 0.9)
         for value, trial in groups
     ]
     return np.array([value for value, _ in groups], float), np.array(nine_tenths)
@@ -133,18 +121,18 @@ def _check_rank(records: Records) -> Finding:
 
 
 def _check_error(records: Records) -> Finding:
-    ours = select(records, method="Algorithm 1")
-    small = [r for r in ours if r["sigma"] <= 0.03]
-    in_noise = slope_of(small, "sigma", "error")
-    in_dimension = slope_of(select(ours, sigma=LINEAR), "dimension", "error")
+    ours = records.select(method="Algorithm 1")
+    small = Records(r for r in ours if r["sigma"] <= 0.03)
+    in_noise = small.slope("sigma", "error")
+    in_dimension = ours.select(sigma=LINEAR).slope("dimension", "error")
     found = verdict(in_noise.near(1.0, 0.05) and in_dimension.at_most(0.0, 0.05))
     return Finding.on("whitening", "error", f"{in_noise} in the norm, {in_dimension} in d.", found)
 
 
 def _check_comparison(records: Records) -> Finding:
-    largest = max(distinct(records, "dimension"))
-    chosen = select(records, dimension=largest)
-    errors = {name: medians_of(select(chosen, method=name), "sigma", "error")[1] for name in METHODS}
+    largest = max(records.distinct("dimension"))
+    chosen = records.select(dimension=largest)
+    errors = {name: chosen.select(method=name).medians("sigma", "error")[1] for name in METHODS}
     best = bool(np.all(errors["Algorithm 1"] <= np.min(list(errors.values()), axis=0)))
     listed = "; ".join(f"{name} {', '.join(f'{error:.3g}' for error in errors[name])}" for name in METHODS)
     measured = f"Median errors (rad) at σ = {', '.join(f'{s:g}' for s in LEVELS)}: {listed}."
@@ -156,11 +144,11 @@ def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
     figure, axes = _output.panels(1, 3, height=3.4)
     noise, dimension, rank = axes[0]
-    largest = max(distinct(records, "dimension"))
+    largest = max(records.distinct("dimension"))
     for name, look in _output.looks(list(METHODS)):
-        chosen = select(records, kind="noise", method=name)
-        noise.plot(*medians_of(select(chosen, dimension=largest), "sigma", "error"), **look)
-        sizes, errors = medians_of(select(chosen, sigma=LINEAR), "dimension", "error")
+        chosen = records.select(kind="noise", method=name)
+        noise.plot(*chosen.select(dimension=largest).medians("sigma", "error"), **look)
+        sizes, errors = chosen.select(sigma=LINEAR).medians("dimension", "error")
         dimension.plot(sizes, errors / LINEAR, **look)
     for panel, variable, exponent, label in ((dimension, "dimension", 0.5, "∝ √d"), (rank, "rank", 1.0, "∝ k")):
         x, y = _quantiles(records, variable)
@@ -174,8 +162,8 @@ def draw(records: Records) -> dict[str, Any]:
         _output.log_axes(panel)
         panel.legend(loc="best" if panel is not dimension else "upper left")
     dimension.set_ylim(top=12 * dimension.get_ylim()[1])  # room for the legend
-    _output.plain_ticks(dimension.xaxis, distinct(select(records, kind="noise"), "dimension"))
-    _output.plain_ticks(rank.xaxis, distinct(select(records, kind="rank"), "rank"))
+    _output.plain_ticks(dimension.xaxis, records.select(kind="noise").distinct("dimension"))
+    _output.plain_ticks(rank.xaxis, records.select(kind="rank").distinct("rank"))
     return {"whitening": figure}
 
 

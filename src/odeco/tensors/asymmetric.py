@@ -17,8 +17,7 @@ from typing import Any, final
 import numpy as np
 from scipy.sparse import csr_array
 
-from odeco._util.arguments import check_count
-from odeco._util.scale import times_power_of_two
+from odeco._util.arguments import check_count, times_power_of_two
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.tensors.components import Components
@@ -50,13 +49,9 @@ class AsymmetricTensor(EntryTensor):
     def __init__(self, entries: Any) -> None:
         self.entries: DataArray = np.ascontiguousarray(as_entries(entries, equal_sizes=False))
         self._scaled = self._scale(self.entries)
+        self._parts = self.entries.shape
         self.order, self.dimension = self.entries.ndim, sum(self.entries.shape)
         self.rounding = float(np.finfo(self.entries.dtype).eps)
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """The sizes d₁, d₂, … of the parts of a vector."""
-        return self.entries.shape
 
     def _unit_squared_norm(self) -> float:
         """Return p! times the sum of the squares of the entries, because the embedding holds each entry p! times."""
@@ -120,11 +115,6 @@ class SparseAsymmetricTensor(EntryTensor):
         self.values: FloatArray = np.bincount(which.ravel(), weights=checked).astype(np.float64, copy=False)
         check_finite(self.values, "tensor")
         self._scaled = self._scale(self.values)
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """The sizes d₁, d₂, … of the parts of a vector."""
-        return self._parts
 
     def over_power_of_two(self, exponent: int) -> SparseAsymmetricTensor:
         """Return the tensor over 2^exponent."""
@@ -192,11 +182,6 @@ class EmbeddedTerms(Oracle):
     def __init__(self, terms: Components, parts: tuple[int, ...]) -> None:
         self.terms, self._parts = terms, parts
         self.order, self.dimension = len(parts), sum(parts)
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """The sizes of the parts of a vector."""
-        return self._parts
 
     def _image(self, block: FloatArray) -> FloatArray:
         factors = factors_of(self.terms, self.parts)

@@ -107,11 +107,7 @@ class Components(State, Oracle):
 
     def to_dense(self) -> FloatArray:
         """Return all dᵖ entries as an array, which is possible for small tensors only."""
-        entries = self.vectors * self.weights
-        for _ in range(self.order - 1):
-            entries = entries[..., None, :] * self.vectors
-        total: FloatArray = np.sum(entries, axis=-1)
-        return total
+        return sum_of_products(self.weights, [self.vectors] * self.order)
 
     def squared_norm(self) -> float:
         """Return Σᵢⱼ λᵢ λⱼ ⟨vᵢ, vⱼ⟩ᵖ, the sum of the squares of all entries."""
@@ -174,12 +170,7 @@ class Components(State, Oracle):
         return matrix
 
     def _inside(self, basis: FloatArray) -> FloatArray:
-        inside: FloatArray = basis.T @ self.vectors
-        entries = inside * self.weights
-        for _ in range(self.order - 1):
-            entries = entries[..., None, :] * inside
-        core: FloatArray = np.sum(entries, axis=-1)
-        return core
+        return sum_of_products(self.weights, [basis.T @ self.vectors] * self.order)
 
     def _value(self, block: FloatArray) -> FloatArray:
         overlaps: FloatArray = self.vectors.T @ block
@@ -189,6 +180,15 @@ class Components(State, Oracle):
         along = self.weights * (direction @ self.vectors) ** (self.order - 2)
         matrix: FloatArray = (self.vectors * along) @ self.vectors.T
         return (matrix + matrix.T) / 2
+
+
+def sum_of_products(weights: FloatArray, factors: Sequence[FloatArray]) -> FloatArray:
+    """Return Σ λᵢ aᵢ ⊗ bᵢ ⊗ … as an array, for a matrix of columns along each axis."""
+    entries = factors[0] * weights
+    for factor in factors[1:]:
+        entries = entries[..., None, :] * factor
+    total: FloatArray = np.sum(entries, axis=-1)
+    return total
 
 
 def no_components(dimension: int, order: int) -> Components:
@@ -202,17 +202,14 @@ class HasComponents(Protocol):
     @property
     def weights(self) -> FloatArray:
         """The k weights."""
-        ...
 
     @property
     def vectors(self) -> FloatArray:
         """The k unit vectors, one in each column."""
-        ...
 
     @property
     def order(self) -> int:
         """The order of the tensor they belong to."""
-        ...
 
 
 class HasFactors(Protocol):
@@ -221,12 +218,10 @@ class HasFactors(Protocol):
     @property
     def weights(self) -> Any:
         """The k weights."""
-        ...
 
     @property
     def factors(self) -> Any:
         """One matrix for each axis, with k columns of any length."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

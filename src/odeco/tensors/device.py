@@ -12,8 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._util.arguments import MINIMUM_ORDER, as_numpy, check_count
-from odeco._util.scale import unit_exponent
+from odeco._util.arguments import MINIMUM_ORDER, as_numpy, check_count, unit_exponent
 from odeco._util.types import FloatArray
 from odeco.tensors.coordinates import flattened
 from odeco.tensors.entries import EntryTensor, as_entries, check_shape, check_symmetric

@@ -18,14 +18,22 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from odeco._util.arguments import MINIMUM_ORDER, as_numpy, check_unmasked
-from odeco._util.scale import largest, norm_exponent, put_back, times_power_of_two, unit_exponent
+from odeco._util.arguments import (
+    MINIMUM_ORDER,
+    as_numpy,
+    check_unmasked,
+    largest,
+    norm_exponent,
+    put_back,
+    times_power_of_two,
+    unit_exponent,
+)
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.errors import RankError
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import flattened
-from odeco.tensors.oracle import Oracle, polarised_inside, slice_by_images, squared_norm
+from odeco.tensors.oracle import Oracle, Rescaled, polarised_inside, slice_by_images, squared_norm
 
 
 class EntryTensor(Oracle):
@@ -115,7 +123,7 @@ class EntryTensor(Oracle):
 
 
 @final
-class InUnit(Oracle):
+class InUnit(Rescaled):
     """A tensor over a power of two, in which its images are of ordinary size, and the way back.
 
     If the tensor is given by entries or components, they determine the unit; otherwise the first reply does.
@@ -130,16 +138,9 @@ class InUnit(Oracle):
             if self._exponent:
                 weights = times_power_of_two(oracle.weights, -self._exponent)
                 oracle = Components(weights, oracle.vectors, oracle.order)
-        self.oracle, self._in_unit = oracle, self._exponent is not None
-        self._shift, self._factor = 0, 1.0
+        super().__init__(oracle)
+        self._in_unit, self._shift, self._factor = self._exponent is not None, 0, 1.0
         self._squared: float | None = None
-        self.dimension, self.order = oracle.dimension, oracle.order
-        self.exact, self.rounding = oracle.exact, oracle.rounding
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """Sizes of the pieces that a vector is made of."""
-        return self.oracle.parts
 
     @property
     def exponent(self) -> int:
@@ -182,24 +183,7 @@ class InUnit(Oracle):
         known = self.oracle.unfolding_gram() if self._in_unit else None
         return None if known is None else self._factor**2 * known
 
-    def flattening(self) -> FloatArray | None:
-        """Return the flattening in the unit, or None if that is not known."""
-        known = self.oracle.flattening()
-        return None if known is None else self._scaled(known)
-
-    def _inside(self, basis: FloatArray) -> FloatArray:
-        return self._scaled(self.oracle._inside(basis))
-
-    def _image(self, block: FloatArray) -> FloatArray:
-        return self._scaled(self.oracle._image(block))
-
-    def _value(self, block: FloatArray) -> FloatArray:
-        return self._scaled(self.oracle._value(block))
-
-    def _slice(self, direction: FloatArray) -> FloatArray:
-        return self._scaled(self.oracle._slice(direction))
-
-    def _scaled(self, reply: FloatArray) -> FloatArray:
+    def _rescaled(self, reply: FloatArray) -> FloatArray:
         if not self._in_unit:
             if self._exponent is None:
                 size = largest(reply)

@@ -67,10 +67,12 @@ class Oracle(ABC):
     exact: bool = True
     rounding: float = float(np.finfo(np.float64).eps)
 
+    _parts: tuple[int, ...] = ()
+
     @property
     def parts(self) -> tuple[int, ...]:
         """The sizes of the parts of a vector."""
-        return (self.dimension,)
+        return self._parts or (self.dimension,)
 
     @final
     def image(self, block: Any) -> FloatArray:
@@ -185,12 +187,7 @@ class Sum(Oracle):
         self.first, self.second = first, second
         self.dimension, self.order = first.dimension, first.order
         self.exact = first.exact and second.exact
-        self.rounding = max(first.rounding, second.rounding)
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """The sizes of the parts of a vector."""
-        return self.first.parts
+        self.rounding, self._parts = max(first.rounding, second.rounding), first.parts
 
     def flattening(self) -> FloatArray | None:
         """Return the sum of the flattenings, or None if one is not known."""
@@ -210,19 +207,42 @@ class Sum(Oracle):
         return self.first._slice(direction) + self.second._slice(direction)
 
 
-@final
-class Scaled(Oracle):
-    """The multiple c A of a tensor."""
+class Rescaled(Oracle):
+    """A tensor whose replies are those of another one, times a number that a subclass knows."""
 
-    def __init__(self, oracle: Oracle, factor: float) -> None:
-        self.oracle, self.factor = oracle, factor
+    def __init__(self, oracle: Oracle) -> None:
+        self.oracle, self._parts = oracle, oracle.parts
         self.dimension, self.order = oracle.dimension, oracle.order
         self.exact, self.rounding = oracle.exact, oracle.rounding
 
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """The sizes of the parts of a vector."""
-        return self.oracle.parts
+    @abstractmethod
+    def _rescaled(self, reply: FloatArray) -> FloatArray: ...
+
+    def flattening(self) -> FloatArray | None:
+        """Return the flattening, or None if that is not known."""
+        known = self.oracle.flattening()
+        return None if known is None else self._rescaled(known)
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        return self._rescaled(self.oracle._image(block))
+
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self._rescaled(self.oracle._inside(basis))
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        return self._rescaled(self.oracle._value(block))
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self._rescaled(self.oracle._slice(direction))
+
+
+@final
+class Scaled(Rescaled):
+    """The multiple c A of a tensor."""
+
+    def __init__(self, oracle: Oracle, factor: float) -> None:
+        super().__init__(oracle)
+        self.factor = factor
 
     def squared_norm(self) -> float | None:
         """Return c² times the squared norm of A, or None if that is not known."""
@@ -234,22 +254,8 @@ class Scaled(Oracle):
         gram = self.oracle.unfolding_gram()
         return None if gram is None else self.factor**2 * gram
 
-    def flattening(self) -> FloatArray | None:
-        """Return c times the flattening of A, or None if that is not known."""
-        matrix = self.oracle.flattening()
-        return None if matrix is None else self.factor * matrix
-
-    def _image(self, block: FloatArray) -> FloatArray:
-        return self.factor * self.oracle._image(block)
-
-    def _inside(self, basis: FloatArray) -> FloatArray:
-        return self.factor * self.oracle._inside(basis)
-
-    def _value(self, block: FloatArray) -> FloatArray:
-        return self.factor * self.oracle._value(block)
-
-    def _slice(self, direction: FloatArray) -> FloatArray:
-        return self.factor * self.oracle._slice(direction)
+    def _rescaled(self, reply: FloatArray) -> FloatArray:
+        return self.factor * reply
 
 
 def slice_by_images(image: Callable[[FloatArray], FloatArray], direction: FloatArray, order: int) -> FloatArray:

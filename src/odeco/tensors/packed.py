@@ -12,8 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._util.arguments import MINIMUM_ORDER, check_count
-from odeco._util.scale import times_power_of_two
+from odeco._util.arguments import MINIMUM_ORDER, check_count, times_power_of_two
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.tensors.coordinates import binomials, flattening_coordinates, n_arrangements, places_of, sorted_tuples

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from odeco._util.scale import unit_exponent
+from odeco._util.arguments import unit_exponent
 from odeco._util.state import State, array_field, require
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray

@@ -18,6 +18,7 @@ from odeco._util.arguments import as_generator, check_count, check_n_components,
 from odeco._util.types import FloatArray, RngLike
 from odeco.io.coerce import as_source
 from odeco.io.reading import rebatch
+from odeco.io.source import BatchSource
 from odeco.reproduction.baselines.matrices import positive_components
 from odeco.tensors.components import Components
 
@@ -133,8 +134,8 @@ def online_sgd(
     >>> online_sgd(rows, 2, batch_size=20, rng=0).weights.round(1)
     array([0.7, 0.3])
     """
-    settings = _Settings.checked(variant, order, learning_rate, n_restarts, gaussian_variance)
-    return _descend(batches, n_components, settings, batch_size, dimension, n_rows, rng)[0]
+    settings = _Settings.checked(variant, order, learning_rate, n_restarts, gaussian_variance, batch_size, n_rows)
+    return _descend(as_source(batches, n_features=dimension), n_components, settings, rng)[0]
 
 
 def tune_learning_rate(
@@ -183,12 +184,11 @@ def tune_learning_rate(
     seed = int(as_generator(rng).integers(2**63))
     scores: dict[float, float] = {}
     for given in learning_rates:
-        settings = _Settings.checked(variant, order, given, n_restarts, gaussian_variance)
-        rate = settings.learning_rate
+        settings = _Settings.checked(variant, order, given, n_restarts, gaussian_variance, batch_size, n_rows)
         try:
-            _, scores[rate] = _descend(rows, n_components, settings, batch_size, None, n_rows, seed)
+            _, scores[settings.learning_rate] = _descend(as_source(rows), n_components, settings, seed)
         except DivergedError:
-            scores[rate] = math.inf
+            scores[settings.learning_rate] = math.inf
     best = min(scores, key=scores.__getitem__, default=math.nan)
     if not scores or not math.isfinite(scores[best]):
         raise ValueError(
@@ -263,10 +263,12 @@ class _Settings:
     learning_rate: float
     n_restarts: int
     gaussian_variance: float
+    batch_size: int
+    n_rows: int | None
 
     @classmethod
     def checked(
-        cls, variant: Variant, order: int | None, learning_rate: float | None, n_restarts: int, gaussian_variance: float
+        cls, variant: Variant, order: Any, learning_rate: Any, n_restarts: Any, variance: Any, size: Any, n_rows: Any
     ) -> _Settings:
         _arguments.check_choice("variant", variant, ("huang2015", "ge2015"))
         is_ge = variant == "ge2015"
@@ -277,13 +279,15 @@ class _Settings:
                 'Pass variant="huang2015" for other orders.'
             )
         rate = check_number("learning_rate", 1 / p**2 if learning_rate is None else learning_rate, 0.0, math.inf)
-        variance = check_number("gaussian_variance", gaussian_variance, 0.0, np.finfo(float).max, closed=True)
+        variance = check_number("gaussian_variance", variance, 0.0, np.finfo(float).max, closed=True)
         if variance and not is_ge:
             raise ValueError(
                 f'`gaussian_variance` must be 0 for variant="huang2015". Got {variance}. '
                 "At order 3 a centred Gaussian part has no moment to subtract."
             )
-        return cls(variant, p, rate, check_count("n_restarts", n_restarts), variance)
+        restarts, size = check_count("n_restarts", n_restarts), check_count("batch_size", size)
+        rows = None if n_rows is None else check_count("n_rows", n_rows)
+        return cls(variant, p, rate, restarts, variance, size, rows)
 
     def slope(self, vectors: FloatArray, rows: Any) -> Slope:
         """Return objective, values and gradient of the variant."""
@@ -292,25 +296,16 @@ class _Settings:
         return residual_slope(vectors, rows, self.order)
 
 
-def _descend(
-    batches: Any,
-    n_components: int,
-    settings: _Settings,
-    batch_size: int,
-    dimension: int | None,
-    n_rows: int | None,
-    rng: RngLike,
-) -> tuple[Components, float]:
+def _descend(source: BatchSource, n_components: int, settings: _Settings, rng: RngLike) -> tuple[Components, float]:
     """Make one step for each batch, all restarts side by side; return the best restart and its objective."""
-    size = check_count("batch_size", batch_size)
-    source = as_source(batches, n_features=dimension)
+    size = settings.batch_size
     k = check_n_components(n_components, source.n_features)
     if settings.variant == "ge2015" and k != source.n_features:
         raise ValueError(
             f'`n_components` must be the dimension of the rows for variant="ge2015". Got {k} for dimension '
             f"{source.n_features}. Project the rows onto the span of the components first."
         )
-    n_steps = _count_steps(n_rows, source.n_rows, size)
+    n_steps = _count_steps(settings.n_rows, source.n_rows, size)
     generator = as_generator(rng)
     scored_from = n_steps - math.ceil(_SCORED_SHARE * n_steps)
     objectives, values = np.zeros(settings.n_restarts), np.zeros((settings.n_restarts, k))
@@ -376,7 +371,7 @@ def _count_steps(n_rows: int | None, available: int | None, batch_size: int) -> 
             "`n_rows` must be given for a stream of unknown length: the steps shorten towards its end. Got None. "
             "Pass the number of rows to read."
         )
-    rows = available if n_rows is None else check_count("n_rows", n_rows)
+    rows = available if n_rows is None else n_rows
     n_steps = (rows or 0) // batch_size
     if n_steps == 0:
         raise ValueError(
