@@ -3,9 +3,10 @@
     python benchmarks/sources.py [--rows N] [--columns D] [--repeats R]
 
 Ours yields checked float64 blocks of rows. The other side reads every record batch of the same source with the library
-that owns it, one batch after the other, and makes no rows of them ("pyarrow alone"); "as rows" also makes a row-major
-float64 array of every batch, which is the least that an algorithm over rows needs. CPU and elapsed times of both sides
-are taken in turn, and the best of each counts. The S3 endpoint is moto's server in a process of its own.
+that owns it, one batch after the other, and makes no rows of them ("alone"); "as rows" also makes a row-major float64
+array of every batch, which is the least that an algorithm over rows needs. A DataFrame of polars is in memory already,
+so there is nothing to read, and "alone" is its own `to_numpy(order="c")`. CPU and elapsed times of both sides are taken
+in turn, and the best of each counts. The S3 endpoint is moto's server in a process of its own.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ def read_parquet(*files: Any) -> Iterator[Any]:
 
 def as_rows(batch: Any) -> Any:
     """Return a record batch as a row-major array."""
+    if isinstance(batch, np.ndarray):
+        return batch
     first = batch.column(0)
     if hasattr(first, "flatten") and hasattr(first.type, "list_size"):
         return first.flatten().to_numpy().reshape(batch.num_rows, -1).copy()
@@ -81,7 +84,7 @@ def compare(name: str, n_rows: int, data: Callable[[], Any], alone: Callable[[],
     """Print one row of the table."""
     runs: list[Callable[[], int]] = [
         lambda: sum(len(block) for block in as_source(data())),
-        lambda: sum(batch.num_rows for batch in alone()),
+        lambda: sum(batch.shape[0] for batch in alone()),
         lambda: sum(len(as_rows(batch)) for batch in alone()),
     ]
     assert {run() for run in runs} == {n_rows}
@@ -116,7 +119,7 @@ def main() -> None:
         show("Hive folder", lambda: folder / "hive", lambda: read_parquet(*hive))
         show("pyarrow dataset", lambda: dataset.dataset(plain), lambda: dataset.dataset(plain).to_batches())
         frame = polars.read_parquet(plain)
-        show("polars DataFrame", lambda: frame, lambda: iter(frame.to_arrow().to_batches()))
+        show("polars DataFrame", lambda: frame, lambda: iter([frame.to_numpy(order="c")]))
         show("polars LazyFrame", lambda: polars.scan_parquet(plain), lambda: _of_polars(plain))
         show("DuckDB relation", lambda: _query(plain), lambda: iter(_query(plain).to_arrow_reader(_GROUP)))
         with subprocess.Popen([sys.executable, "-c", _SERVE], stdin=-1, stdout=-1, text=True) as server:

@@ -8,9 +8,11 @@ import json
 import numpy as np
 import pandas
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from odeco import models
 from odeco.cli.app import run as run_command
+from odeco.cli.models import MODELS
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -115,3 +117,44 @@ def test_transforms_carry_the_index_of_pandas_and_predictions_are_arrays():
     labels = models.TensorMixture(2, random_state=0).fit(X).predict(X)
     assert isinstance(labels, np.ndarray)
     assert pandas.Series(labels, X.index).index.equals(X.index)
+
+
+def _rows_for(command):
+    """Return rows with an index for a model, and what else it takes."""
+    index = pandas.Index([f"-{number}" for number in RNG.permutation(N)], name="user")
+    if command == "communities":
+        links = np.triu(RNG.random((N, N)) < np.where(KIND[:, None] == KIND, 0.6, 0.05), 1)
+        return pandas.DataFrame((links | links.T).astype(float), index, index), {}
+    if command == "classes":
+        return pandas.DataFrame({f"q{i}": (KIND + (RNG.random(N) < 0.1)) % 2 for i in range(5)}, index), {}
+    if command == "topics":
+        return pandas.DataFrame(RNG.poisson(np.where(KIND[:, None] == np.arange(10) % 2, 4, 0.2)), index), {}
+    frame = pandas.DataFrame({"a": RNG.standard_normal(N) + 9 * KIND, "b": RNG.exponential(size=N)}, index)
+    return frame, {"lengths": [20, 10, 30]} if command == "hmm" else {}
+
+
+@pytest.mark.parametrize("command", [*(model.command for model in MODELS), "topics"])
+def test_assignments_have_the_index_of_pandas_and_what_the_model_returns(command):
+    estimators = {each.command: each.load_estimator() for each in MODELS} | {"topics": models.TensorLDA}
+    X, side = _rows_for(command)
+    model = estimators[command](2, random_state=0).fit(X, **side)
+    found = model.assignments(X, **side)
+    assert found.index.equals(X.index)
+    assert found.index.name == "user"
+    shares = model.predict_proba(X, **side) if hasattr(model, "predict_proba") else model.transform(X)
+    values = found.iloc[:, -2:]
+    np.testing.assert_array_equal(values, shares)
+    component = values.columns[0].removesuffix(" 0")
+    assert list(found.columns) == [component] * hasattr(model, "predict") + [f"{component} 0", f"{component} 1"]
+    if hasattr(model, "predict"):
+        np.testing.assert_array_equal(found[component], model.predict(X, **side))
+    joined = X.sample(frac=1, random_state=1).join(found)  # in any order, by the index
+    np.testing.assert_array_equal(joined.loc[X.index, values.columns], shares)
+
+
+def test_assignments_of_an_array_have_the_numbers_of_rows_and_need_a_fitted_model():
+    rows = FRAME[["a", "b"]].to_numpy()
+    found = models.TensorMixture(2, random_state=0).fit(rows).assignments(rows)
+    assert found.index.equals(pandas.RangeIndex(N))
+    with pytest.raises(NotFittedError):
+        models.TensorMixture(2).assignments(FRAME[["a", "b"]])

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from odeco.io import as_source
+
 READ_AND_MEASURE = """
 import sys, numpy, psutil
 from odeco.io import as_source
@@ -89,3 +91,31 @@ def test_memory_does_not_grow_with_the_table(tmp_path, how):
     assert n_rows == 10_000 * round(_TABLE / _GROUP)
     # Half of the table: other libraries keep some row groups per thread, and none of them keeps all.
     assert growth < _TABLE / 2
+
+
+@pytest.mark.parametrize("n_columns", [3, 40, 300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_blocks_that_are_kept_stay_as_they_are(tmp_path, n_columns, dtype):
+    """Memory of blocks is used again, but never that of a block to which any view still refers."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = np.random.default_rng(0).standard_normal((700, n_columns)).astype(dtype)
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(arrow.table({f"x{i}": rows[:, i] for i in range(n_columns)}), path, row_group_size=150)
+    np.testing.assert_array_equal(np.concatenate(list(as_source(path, batch_rows=40))), rows)
+    views, at = [], 0
+    for place, block in enumerate(as_source(path, batch_rows=40)):
+        if place % 3:  # of the other blocks nothing is kept
+            views.append((at, block.T[1:, ::2].reshape(-1)[:7] if place % 2 else memoryview(block[1])))
+        at += len(block)
+    for at, view in views:
+        if isinstance(view, memoryview):
+            np.testing.assert_array_equal(view, rows[at + 1])
+        else:
+            np.testing.assert_array_equal(view[:5], rows[at : at + 10 : 2, 1])
+
+
+def test_memory_of_blocks_that_nobody_keeps_is_used_again(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(arrow.table({f"x{i}": np.arange(4_000.0) for i in range(20)}), path)
+    assert len({block.ctypes.data for block in as_source(path, batch_rows=100)}) <= 4

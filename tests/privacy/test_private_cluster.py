@@ -11,11 +11,13 @@ from scipy import sparse
 from sealing import record
 
 import odeco
+from odeco.cli.app import run as run_command
 from odeco.models import TensorLDA
 from odeco.privacy import RecordLevel, open_private
 from odeco.privacy.holders import lanes
 from odeco.privacy.holders.lanes import ROWS_AT_ONCE, clipped_rows
 from odeco.privacy.holders.norms import RowNorms
+from odeco.privacy.ledger_file import LedgerFile
 from odeco.privacy.noise import SeededNoiseForTests
 
 dask = pytest.importorskip("dask")
@@ -226,6 +228,70 @@ def test_private_topics_release_what_one_machine_releases(kind, short_lanes, tmp
     assert found.privacy_.charges == expected.privacy_.charges
     with pytest.raises(ValueError, match=r"^Documents on a cluster must be the unit themselves\."):
         TensorLDA(2, epsilon=1.0, delta=1e-6, unit="user").fit(there, groups=np.arange(700) // 7)
+
+
+def counts_of_the_command(folder):
+    """Write word counts, of which one is none, and their public words; return the arguments of a private run."""
+    counts = np.random.default_rng(0).poisson(np.where(np.arange(700)[:, None] % 2 == np.arange(30) % 2, 1.5, 0.1))
+    counts[3, 4] = -1
+    counts = sparse.csr_array(counts.astype(np.float64))
+    words = [f"word{number:02d}" for number in range(30)]
+    (folder / "words.txt").write_text("\n".join(words))
+    for number, part in enumerate((counts[:300], counts[300:])):
+        parts = {"data": part.data, "indices": part.indices, "indptr": part.indptr, "shape": part.shape}
+        np.savez(folder / f"counts-{number}.npz", vocabulary=np.array(words), **parts)
+    files = [str(folder / f"counts-{number}.npz") for number in range(2)]
+    guarantee = ["--epsilon", "2", "--delta", "1e-6", "--vocabulary", str(folder / "words.txt"), "--yes"]
+    return ["topics", *files, "-k", "2", *guarantee, "--out", str(folder / "model.npz")]
+
+
+@pytest.mark.filterwarnings("ignore:All topics must stand clear")
+def test_private_topics_of_the_command_are_those_of_one_machine(tmp_path, capsys):
+    arguments = counts_of_the_command(tmp_path)
+
+    def learn(*more):
+        code, seen = record(lambda: run_command([*arguments, *more]), SeededNoiseForTests(1))
+        assert code == 0, capsys.readouterr().err
+        return seen, TensorLDA.load(tmp_path / "model.npz"), capsys.readouterr()
+
+    address = distributed.get_client().scheduler.address
+    here, expected, said = learn("--ledger", str(tmp_path / "here.ledger"), "--budget", "3")
+    away, found, there = learn("--scheduler", address, "--ledger", str(tmp_path / "there.ledger"), "--budget", "3")
+    assert away.scales == here.scales
+    for one, other in zip(away.exact, here.exact, strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(found.topic_word_, expected.topic_word_)
+    assert list(found.words_) == list(expected.words_)
+    assert found.privacy_.charges == expected.privacy_.charges
+    assert there.out == said.out
+    assert "700 documents, 30 words, on a cluster" in there.err
+    spent = [LedgerFile(tmp_path / f"{where}.ledger").mu for where in ("here", "there")]
+    assert spent[0] == spent[1] > 0
+
+
+def test_private_topics_of_the_command_refuse_what_a_cluster_cannot_do(tmp_path, capsys):
+    arguments = [*counts_of_the_command(tmp_path), "--scheduler", "tcp://127.0.0.1:1"]
+    vocabulary, number = arguments.index("--vocabulary"), arguments.index("-k") + 1
+    (tmp_path / "users.npy").write_bytes(b"")
+    for given, expected in (
+        ([*arguments[:vocabulary], *arguments[vocabulary + 2 :]], "learnt from counts of public words"),
+        ([*arguments, "--column", "text"], "learnt from counts of public words"),
+        ([*arguments, "--unit", "user", "--groups", str(tmp_path / "users.npy")], "Leave out --unit user or"),
+        ([*arguments, "--dry-run"], "Leave out --dry-run"),
+        ([*arguments, "--public", str(tmp_path / "words.txt")], "Leave out --public"),
+        ([*arguments[:number], "auto", *arguments[number + 1 :]], "needs -k as a number"),
+        ([*arguments, "--max-share", "0.5"], "Leave out --max-share"),
+    ):
+        assert run_command(given) == 2
+        assert expected in " ".join(capsys.readouterr().err.split())
+
+
+def test_words_in_another_order_than_those_of_the_counts_are_refused(tmp_path, capsys):
+    arguments = counts_of_the_command(tmp_path)
+    words = (tmp_path / "words.txt").read_text().split()
+    (tmp_path / "words.txt").write_text("\n".join(reversed(words)))
+    assert run_command([*arguments, "--scheduler", distributed.get_client().scheduler.address]) != 0
+    assert "must have the words of counts-0.npz in their order" in " ".join(capsys.readouterr().err.split())
 
 
 # ---- nothing is said about a row ------------------------------------------------------------------------------------

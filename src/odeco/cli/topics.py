@@ -142,23 +142,23 @@ def fit(
         return
     # scikit-learn and numba take a second, and may be missing
     from odeco.cli.topics_files import print_topics, topics_document, write_page_of
-    from odeco.cli.topics_fit import agree_to_learn, learn, learn_on_cluster, read_for_learning
+    from odeco.cli.topics_fit import agree_to_learn, learn, learn_on_cluster, read_for_learning, read_on_cluster
 
     with (
         _options.limited(given["threads"]),
         _options.connected(given["scheduler"]) as client,
         LastingInterrupt() as interrupt,
     ):
-        if client is None:
-            with _stages(interrupt) as show:
-                show("reading", 0, None)
+        with _stages(interrupt) as show:
+            show("reading", 0, None)
+            if client is None:
                 read = read_for_learning(files, given, private=private, show=show)
-            ledger = agree_to_learn(read, given) if private else None  # without a bar, which would hide the question
-            with _stages(interrupt) as show:
-                learnt = learn(read, n_components, given, ledger=ledger, show=show)
-        else:
-            with _stages(interrupt) as show:
-                learnt = learn_on_cluster(files, n_components, given, client, show)
+            else:
+                read = read_on_cluster(files, given, client, private=private)
+        ledger = agree_to_learn(read, given) if private else None  # without a bar, which would hide the question
+        with _stages(interrupt) as show:
+            learn_there = learn if client is None else learn_on_cluster
+            learnt = learn_there(read, n_components, given, ledger=ledger, show=show)
 
     def show_topics() -> None:
         for text in learnt.summary.advice:
@@ -185,12 +185,12 @@ def _check_usage(
     explicit = [name for name in given if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
     neither_nor = documentation == bool(files)
     _options.check_usage({"Either FILEs or --python-documentation must be given, and not both.": neither_nor})
-    if given["scheduler"] is not None:
-        _check_cluster(documentation, explicit, private)
-        return
-    for path in (*files, given["public"], given["seed_words"]):
-        if path is not None and str(path) != "-" and not path.exists():
-            raise FileNotFoundError(2, "No such file or directory", str(path))
+    if given["scheduler"] is None:
+        for path in (*files, given["public"], given["seed_words"]):
+            if path is not None and str(path) != "-" and not path.exists():
+                raise FileNotFoundError(2, "No such file or directory", str(path))
+    else:
+        _check_cluster(documentation, explicit, given, private)
     chooses = _first(explicit, *_PRUNING)
     about = _first(explicit, "public", "dry_run", "groups", "ledger", "budget")
     about = {"--groups": "--unit user", "--budget": "--ledger"}.get(about, about)
@@ -206,15 +206,18 @@ def _check_usage(
         _check_private(n_components, explicit, given)
 
 
-def _check_cluster(documentation: bool, explicit: list[str], private: bool) -> None:
+def _check_cluster(documentation: bool, explicit: list[str], given: dict[str, Any], private: bool) -> None:
     """Raise if an option cannot be used on a cluster."""
     pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
-    unused = _first(explicit, *pruning, "held_out", "report", "groups", "public", "dry_run", "seed_words")
+    unused = _first(explicit, *pruning, "held_out", "report", "public", "dry_run", "seed_words")
     unused = unused or ("--python-documentation" if documentation else "")
+    users = "--unit user" if given["unit"] == "user" else _first(explicit, "groups")
     _options.check_usage(
         {
-            "The command learns private topics on one machine, and TensorLDA.fit on a cluster. Leave out "
-            "--scheduler.": private,
+            f"On a cluster the documents of a user may be on several workers. Leave out {users} or --scheduler.": users,
+            "On a cluster private topics are learnt from counts of public words: texts are split, and words chosen by "
+            "noisy votes, on one machine. Pass word counts and --vocabulary FILE, or leave out --scheduler.": private
+            and ("column" in explicit or "vocabulary" not in explicit),
             f"With --scheduler word counts are read as they are. Leave out {unused}.": unused,
         }
     )

@@ -41,14 +41,13 @@ from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered
 from odeco.online.dask.partitions import as_cluster_rows
 from odeco.privacy.calibration import check_delta_for, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile
+from odeco.privacy.sources import open_private
 
 _COUNTS = (".npz", ".npy", ".parquet", ".arrow", ".feather")
 
 
-def learn_on_cluster(
-    files: tuple[Path, ...], n_components: Any, given: dict[str, Any], client: Any, show: Show
-) -> Learnt:
-    """Learn topics from word counts, whose columns are all kept, or from a column of texts, on a cluster."""
+def read_on_cluster(files: tuple[Path, ...], given: dict[str, Any], client: Any, *, private: bool) -> ReadDocuments:
+    """Open word counts, whose columns are all kept, or count the words of a column of texts, on a cluster."""
     if given["column"] is not None:
         rows, words = _counted(files, given, client)
     else:
@@ -58,14 +57,22 @@ def learn_on_cluster(
                 f"With --scheduler the FILEs must hold word counts: {', '.join(_COUNTS)}; or texts in a --column of "
                 f"tables, JSON lines or Parquet. Got {others[0]}."
             )
-        rows = as_cluster_rows([str(path) for path in files] if len(files) > 1 else str(files[0]), client)
-        words = _words_of(files, given["vocabulary"], rows.n_features)
+        named = [each for path in files for each in files_of(path)]
+        rows = as_cluster_rows(open_private(named) if private else [str(each) for each in named], client)
+        words = _words_of(named[0], given["vocabulary"], rows.n_features)
     note(f"{rows.n_rows:,} documents, {rows.n_features:,} words, on a cluster")
-    tokenizer = None if given["column"] is None else given["tokenizer"]
-    model, messages = _fit(n_components, given, rows, {}, callback=show, words=words, tokenizer=tokenizer)
-    summary = summarise_topics(model, words, None, seed=given["seed"], advice=messages)
-    kept = CountedWords(rows, words, rows.n_features)
-    return Learnt(model, summary, Corpus(kept), kept)
+    return ReadDocuments(Corpus(CountedWords(rows, words, rows.n_features)), words.tolist(), None)
+
+
+def learn_on_cluster(
+    read: ReadDocuments, n_components: Any, given: dict[str, Any], *, ledger: LedgerFile | None, show: Show
+) -> Learnt:
+    """Learn topics on the workers of a cluster."""
+    kept = read.corpus.counted
+    known = {"words": kept.words, "tokenizer": None if given["column"] is None else given["tokenizer"]}
+    model, messages = _fit(n_components, given, kept.counts, _guarantee(given, ledger), callback=show, **known)
+    summary = summarise_topics(model, kept.words, None, seed=given["seed"], advice=messages)
+    return Learnt(model, summary, read.corpus, kept)
 
 
 def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tuple[Any, Any]:
@@ -100,20 +107,25 @@ def _pruning(given: dict[str, Any]) -> dict[str, Any]:
     return {**{name: given[name] for name in names}, "stop_words": read_stop_words(given["stop_words"])}
 
 
-def _words_of(files: tuple[Path, ...], path: Path | None, n_words: int) -> Any:
+def _words_of(first: Path, path: Path | None, n_words: int) -> Any:
     """Return the names of the columns: those of a list, of the first file, or their numbers."""
-    first = as_source(str(files[0]))
-    found: Any = getattr(first, "columns", None)
-    if path is not None:
-        found = read_words(path)
-    elif files[0].suffix == ".npz" and files[0].exists():
-        with np.load(files[0], allow_pickle=False) as archive:
-            found = archive["vocabulary"] if "vocabulary" in archive.files else None
+    own: Any = None
+    if first.suffix == ".npz":
+        with first.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            own = archive["vocabulary"] if "vocabulary" in archive.files else None
+    elif path is None:
+        own = getattr(as_source(str(first)), "columns", None)
+    found = own if path is None else read_words(path)
     words = numbered(n_words) if found is None else np.array(found, dtype=np.str_)
     if words.shape != (n_words,):
         raise VocabularyError(
             f"There must be one word for each of the {n_words:,} columns. Got {words.size:,}. Pass --vocabulary FILE "
             "with one word per line."
+        )
+    if own is not None and not np.array_equal(own, words):
+        raise VocabularyError(
+            f"On a cluster all columns are kept, so --vocabulary must have the words of {first.name} in their order. "
+            "They differ. Leave it out, or write those words into it."
         )
     return words
 
@@ -178,8 +190,7 @@ def learn(
         )
         public = known.counted.counts
         note(f"{public.shape[0]:,} public documents, which are NOT protected")
-    guarantee: Any = {name: given[name] for name in ("epsilon", "delta", "unit")}
-    guarantee |= {"public": public, "ledger": None if ledger is None else ledger.path}
+    guarantee = _guarantee(given, ledger) | {"public": public}
     # A model that knows its words is all that is needed to apply it to new texts.
     words_known: Any = {"words": kept.words, "tokenizer": corpus.tokenizer}
     model, messages = _fit(
@@ -188,6 +199,12 @@ def learn(
     show("measuring", 0, None)
     summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=messages)
     return Learnt(model, summary, corpus, kept)
+
+
+def _guarantee(given: dict[str, Any], ledger: LedgerFile | None) -> dict[str, Any]:
+    """Return what a private model promises, as arguments; None for each if it is not private."""
+    promised: dict[str, Any] = {name: given[name] for name in ("epsilon", "delta", "unit")}
+    return promised | {"ledger": None if ledger is None else ledger.path}
 
 
 def _fit(

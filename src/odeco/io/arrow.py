@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,6 +29,15 @@ _BUFFER = 1 << 16
 
 #: Readers decode this many blocks at a time: every request of theirs costs time, and a block is a slice of the answer.
 _AT_ONCE = 4
+
+#: Bytes of the row groups that are requested from a store at a time, at most; a larger row group is one request.
+_REQUEST_BYTES = 1 << 25
+
+#: For this many columns, rows are copied from columns that lie side by side; else pyarrow takes less time.
+_MIN_COPIED, _MAX_COPIED = 12, 256
+
+#: Bytes of columns that are made rows at a time; they stay in the cache of a core.
+_TILE_BYTES = 1 << 20
 
 
 class ArrowFile(FileSource):
@@ -106,33 +116,54 @@ class ArrowFile(FileSource):
         return batches if self._chosen is None else (batch.select(self._chosen) for batch in batches), skipped
 
     def _row_groups(self, reader: Any, first: int, rows: int) -> Iterator[Any]:
-        groups = list(range(first, reader.metadata.num_row_groups))
+        groups, at_once = list(range(first, reader.metadata.num_row_groups)), _AT_ONCE * rows
+        if self._layout.lists and groups:  # lists of several row groups would be joined by a copy
+            at_once = max(rows, min(at_once, reader.metadata.row_group(first).num_rows))
+        options = {"batch_size": at_once, "columns": self._chosen}
         if not isinstance(self.path, UrlPath):
-            yield from reader.iter_batches(_AT_ONCE * rows, row_groups=groups, columns=self._chosen)
+            yield from reader.iter_batches(row_groups=groups, **options)
             return
-        yield from self._ahead(reader.metadata, groups, rows)
-
-    def _ahead(self, metadata: Any, groups: list[int], rows: int) -> Iterator[Any]:
-        """Yield the batches of row groups in a store; one group is requested while the one before it is used."""
-        with ExitStack() as opened, ThreadPoolExecutor(1) as pool:
-            file = opened.enter_context(self.path.open_native())  # type: ignore[attr-defined]
+        with self.path.open_native() as file:
             parquet = import_arrow(self.name, ".parquet")
 
-            def read(group: int) -> Any:  # by a reader of its own, which keeps all that it has requested
-                reader = parquet.ParquetFile(file, metadata=metadata, pre_buffer=True)
-                return reader.read_row_group(group, columns=self._chosen, use_threads=False)
+            def request(some: list[int]) -> Iterator[Any]:  # by a reader of its own, which keeps all that it requests
+                own = parquet.ParquetFile(file, metadata=reader.metadata, pre_buffer=True)
+                batches = own.iter_batches(row_groups=some, **options)
+                return chain([batch for batch in [next(batches, None)] if batch is not None], batches)
 
-            waiting = [pool.submit(read, group) for group in groups[:1]]
-            for group in [*groups[1:], None]:
-                table = waiting.pop().result() if waiting else None
-                waiting += [] if group is None else [pool.submit(read, group)]
-                yield from [] if table is None else table.to_batches(rows)
+            for batches in _ahead(map(request, _requests(reader.metadata, groups))):
+                yield from batches
 
     def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
         with ExitStack() as opened:
             batches, skipped = self._batches(opened, row, self._rows)
+            batches = opened.enter_context(closing(_ahead(batches)))
             nulls = self.nulls_are_nan
             yield from self._layout.read(batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls)
+
+
+def _ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
+    """Yield items, none of which is None; each is made in a thread while the one before it is used."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, items, None)
+        while (item := waiting.result()) is not None:
+            waiting = pool.submit(next, items, None)
+            yield item
+
+
+def _requests(metadata: Any, groups: list[int]) -> Iterator[list[int]]:
+    """Yield row groups in lists whose bytes are requested together: at least one group, or `_REQUEST_BYTES`."""
+    some, n_bytes = list[int](), 0
+    for group in groups:
+        row_group = metadata.row_group(group)
+        size = sum(row_group.column(place).total_compressed_size for place in range(metadata.num_columns))
+        if some and n_bytes + size > _REQUEST_BYTES:
+            yield some
+            some, n_bytes = [], 0
+        some.append(group)
+        n_bytes += size
+    if some:
+        yield some
 
 
 def arrow_stream(
@@ -297,9 +328,10 @@ class Layout:
         """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row `skipped`."""
         n_features = sum(width or 0 for width in self.widths)
         at, step = skipped, rows_per_block(n_features, self.dtype.itemsize, batch_rows)
+        memory = _Memory(step, n_features, self.dtype)
         for batch in batches:
             for start in range(max(0, row - at), batch.num_rows, step):
-                rows, nulls = self._as_array(batch.slice(start, step), name, path, at + start)
+                rows, nulls = self._as_array(batch.slice(start, step), memory, name, path, at + start)
                 if nulls and not nulls_are_nan:
                     bad, column = min(nulls)
                     what = f"no number in column {column!r} (a null)"
@@ -310,15 +342,15 @@ class Layout:
             raise source_error("short", name, path, at, wanted=row)
 
     def _as_array(
-        self, batch: Any, name: str, path: Path | None, first_row: int
+        self, batch: Any, memory: _Memory, name: str, path: Path | None, first_row: int
     ) -> tuple[NDArray[Any], list[tuple[int, str]]]:
         """Return a record batch as an array in which nulls are NaN, and the first null of each column that has one."""
         n_rows, nulls, at = batch.num_rows, list[tuple[int, str]](), 0
         widths = [width or 0 for width in self.widths]
         plain = {str(kind) for kind in batch.schema.types} == {"float" if self.dtype == np.float32 else "double"}
         if plain and len(widths) > 1 and not any(column.null_count for column in batch.columns):
-            return batch.to_tensor().to_numpy(), nulls  # a third faster than column by column
-        rows: NDArray[Any] = np.empty((n_rows, sum(widths)), self.dtype)
+            return memory.transpose(batch), nulls
+        rows = memory.empty(n_rows)
         for field, width, column in zip(self.fields, widths, batch.columns, strict=True):
             at += width
             if field in self.lists:
@@ -351,6 +383,62 @@ class Layout:
         if wrong.size:
             facts = {"column": field, "width": width, "given": int(lengths[wrong[0]])}
             raise source_error("list", name, path, first_row + int(wrong[0]), **facts)
+
+
+class _Memory:
+    """Memory for blocks of rows of one pass, used again when nobody refers to a block any more.
+
+    Pages that are new to the process cost more time than the numbers that are written to them. At most as many blocks
+    are kept as the caller has held at the same time.
+
+    Parameters
+    ----------
+    n_rows, n_columns : int
+        Shape of a whole block.
+    dtype : dtype
+        Type of its numbers.
+    """
+
+    def __init__(self, n_rows: int, n_columns: int, dtype: np.dtype[Any]) -> None:
+        self._n_rows, self._n_columns, self._dtype = n_rows, n_columns, dtype
+        self._free: list[NDArray[Any]] = []
+        self._tile: NDArray[Any] | None = None
+
+    def empty(self, n_rows: int) -> NDArray[Any]:
+        """Return an array for so many rows, with any numbers in it."""
+        if 2 * n_rows < self._n_rows:  # a few rows should not keep the memory of a whole block
+            return np.empty((n_rows, self._n_columns), self._dtype)
+        owner: Any = self._free.pop() if self._free else np.empty((self._n_rows, self._n_columns), self._dtype)
+        # Views of views refer to the first array that is no view of an array. Behind a memoryview that is `block`, so
+        # the memory is free when `block` goes.
+        block = np.frombuffer(memoryview(owner), self._dtype)
+        weakref.finalize(block, self._free.append, owner).atexit = False
+        return block.reshape(owner.shape)[:n_rows]
+
+    def transpose(self, batch: Any) -> NDArray[Any]:
+        """Return a record batch, whose columns are all of the type of the rows and have no nulls, as rows."""
+        if not _MIN_COPIED <= self._n_columns <= _MAX_COPIED:
+            rows: NDArray[Any] = batch.to_tensor().to_numpy()
+            return rows
+        if self._tile is None:
+            self._tile = np.empty((self._n_columns, _odd_lines(_TILE_BYTES // self._n_columns)), self._dtype)
+        columns, rows = [column.to_numpy() for column in batch.columns], self.empty(batch.num_rows)
+        height = self._tile.shape[1]
+        for start in range(0, len(rows), height):
+            part = rows[start : start + height]
+            tile = self._tile[:, : len(part)]
+            np.stack([column[start : start + height] for column in columns], out=tile)
+            part[...] = tile.T
+        return rows
+
+
+def _odd_lines(n_bytes: int) -> int:
+    """Return about as many numbers as fill these bytes: a multiple of 16, and an odd one.
+
+    The same place of all columns is read together. If columns were a power of two apart, these places would compete for
+    the same few lines of the cache.
+    """
+    return (n_bytes // 128 | 1) * 16
 
 
 def _nulls(column: Any) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from importlib import import_module
 from typing import Any, ClassVar, Literal, Self
 from weakref import WeakKeyDictionary
 
@@ -167,6 +168,36 @@ class Estimator(_Fitted):
                 f"Only a private model has `privacy_`. This {type(self).__name__} was fitted without privacy."
             )
         return self._learnt.privacy
+
+    def assignments(self, X: Any, **side: Any) -> Any:
+        """Return what the model says of each row as a pandas table with the index of `X`, to be joined to it.
+
+        Parameters
+        ----------
+        X : table, array or path
+            What `predict` takes, or `transform` of models that have no `predict`. Rows without an index have numbers.
+        **side
+            Further arguments of that method, such as `lengths`.
+
+        Returns
+        -------
+        DataFrame
+            Probabilities, shares or values of components, in columns such as ``class 0`` and ``class 1``. Before them,
+            if the model has `predict`, the column ``class`` has what it returns.
+        """
+        check_is_fitted(self)
+        try:
+            pandas: Any = import_module("pandas")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "assignments() needs pandas. It is not installed. Run: pip install pandas.", name="pandas"
+            ) from error
+        each = getattr(self, "predict_proba", None) or self.transform
+        shares, component = np.asarray(each(X, **side)), self._learnt.spec.component
+        table = pandas.DataFrame(shares, columns=[f"{component} {number}" for number in range(shares.shape[1])])
+        if hasattr(self, "predict"):
+            table.insert(0, component, self.predict(X, **side))
+        return table.set_axis(X.index) if hasattr(X, "iloc") else table
 
     def summary(self) -> str:
         """Return a short text about the model that begins with a verdict."""
