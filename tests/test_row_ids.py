@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from odeco import models
 from odeco.cli.app import run as run_command
-from odeco.cli.models import MODELS
+from odeco.cli.learn import MODELS
 
 RNG = np.random.default_rng(0)
 N = 60
