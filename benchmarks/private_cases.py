@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
+import odeco
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models import (
     Communities,
@@ -242,3 +243,22 @@ PLANS: dict[str, Callable[[float, int], Any]] = {
     "topics": lambda epsilon, seed: plan_topics(5, n_units=3_000, n_words=200, epsilon=epsilon, delta=1e-9, seed=seed),
     "communities": lambda epsilon, seed: plan_communities(3, n_nodes=200, degree=40.0, epsilon=epsilon, seed=seed),
 }
+
+
+#: For each mechanism the dimension, and the number of components, of a tensor that is planned for.
+TENSORS = {"input": (16, 4), "core": (16, 4), "subspace": (30, 3), "joint": (12, 2)}
+
+
+def all_found(mechanism: str, dimension: int, k: int, epsilon: float, seed: int) -> bool:
+    """Return whether all components are found that have the weight from which on a plan says that they are.
+
+    Rows are k orthonormal vectors, all equally often, so that each has the weight 1/k. The noise falls as 1/n: n is the
+    number of rows for which the plan has that weight.
+    """
+    public: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "unit": "record", "norm_bound": 1.0}
+    n_rows = 100_000
+    plan = odeco.plan_privacy(dimension=dimension, n_components=k, n_units=n_rows, **public)[mechanism]
+    n_rows = int(np.ceil(k * plan.sure_signal * n_rows))
+    vectors = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, k)))[0]
+    found = odeco.decompose_privately(vectors[:, np.arange(n_rows) % k].T, k, mechanism=mechanism, rng=seed, **public)
+    return bool(odeco.match(found, odeco.Components(np.full(k, 1 / k), vectors)).cosines.min() >= 0.9)

@@ -94,10 +94,18 @@ MUTANTS = [
     Mutant(
         "a result holds exact noise floors",
         "private/recipe.py",
-        "found.noise_floors[first])",
-        "holder.value(found.components.vectors)[first])",
+        "found.noise_floors[first]\n",
+        "holder.value(found.components.vectors)[first]\n",
         "test_audit_of_whole_runs.py",
         "tells_neighbours and joint",
+    ),
+    Mutant(
+        "whether a component is clear is decided by exact weights",
+        "private/recipe.py",
+        "if not np.any(np.abs(weights) > floors):",
+        "if not np.any(np.abs(holder.value(found.components.vectors)[first]) > floors):",
+        "test_information_flow.py",
+        "depends and input",
     ),
     Mutant(
         "CSR rows are clipped without adding up entries stored twice",
@@ -227,6 +235,23 @@ MUTANTS = [
         "        packed = held.pairs(chosen).answer()\n",
         "test_private_topics_noise.py",
         "same_releases",
+    ),
+    Mutant(
+        "topics: public words are compared with exact private ones",
+        "models/lda/private_estimate.py",
+        "public.words(frequencies, released.values, released.deviations)",
+        "public.words(frequencies, held.words().answer(), released.deviations)",
+        "test_private_topics_noise.py",
+        "same_releases and public",
+    ),
+    Mutant(
+        "topics: public pairs are added to exact private ones",
+        "models/lda/private_estimate.py",
+        "pairs.matrix if public is None else public.added(pairs, held.n_units)",
+        "pairs.matrix if public is None else public.added(replace(pairs, matrix=matrix_of_pairs("
+        "held.pairs(chosen).answer(), chosen.size)), held.n_units)",
+        "test_private_topics_noise.py",
+        "same_releases and public",
     ),
     Mutant(
         "topics: an EM step with a thousandth of the noise",

@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 def test_the_plan_begins_with_two_sentences_whose_numbers_are_those_of_the_plan():
     plan = odeco.plan_privacy(epsilon=1.0, **PUBLIC)
     twice = odeco.plan_privacy(epsilon=2.0, **PUBLIC)
-    signal = plan[plan.best].smallest_signal
+    signal = plan[plan.best].sure_signal
     found, price = str(plan).splitlines()[:2]
     # A weight is at most 2³ = 8, if all 6,000 records are alike and of norm 2; each of them gives 8/6000.
     alike = int(np.ceil(6000 * signal / 8))
@@ -42,7 +42,7 @@ def test_the_plan_begins_with_two_sentences_whose_numbers_are_those_of_the_plan(
     )
     assert price == (
         "It spends ε = 1 (δ = 1e-06) of the privacy of every record, once and for all; ε = 2 would find weights from "
-        f"{twice[plan.best].smallest_signal:.3g} on."
+        f"{twice[plan.best].sure_signal:.3g} on."
     )
 
 
@@ -61,14 +61,14 @@ def test_the_small_table_compares_budgets_and_the_terms_stand_below():
 
 def test_a_plan_that_finds_nothing_says_so_and_how_many_records_would():
     few = odeco.plan_privacy(epsilon=1.0, **{**PUBLIC, "n_units": 50})
-    signal = few[few.best].smallest_signal
+    signal = few[few.best].sure_signal
     assert signal > 8
     needed = int(np.ceil(50 * signal / 8))
     assert f"This run finds nothing: a weight of {signal:.3g} would be needed" in str(few)
     assert f"{needed:,} records would be the fewest to find anything." in str(few)
     # Noise falls as 1/n: with so many records the largest weight is found.
     enough = odeco.plan_privacy(epsilon=1.0, **{**PUBLIC, "n_units": needed + 1})
-    assert enough[few.best].smallest_signal <= 8 * (1 + 1e-9)
+    assert enough[few.best].sure_signal <= 8 * (1 + 1e-9)
     assert "more than there are" in str(few)
 
 
@@ -83,7 +83,7 @@ def test_the_words_are_about_the_mechanism_that_is_taken(folder, capsys):
     assert app.run([*RUN, "--dry-run", "--mechanism", "joint"]) == 0
     text = capsys.readouterr().out
     plan = odeco.plan_privacy(**{**PUBLIC, "dimension": 6, "n_units": 3000, "norm_bound": 1.0}, epsilon=1.0)
-    assert f"with a weight of {plan['joint'].smallest_signal:.3g} or more" in text
+    assert f"with a weight of {plan['joint'].sure_signal:.3g} or more" in text
     assert "this run takes 'joint'" in text
 
 

@@ -471,7 +471,7 @@ def test_nothing_comes_back_but_what_is_listed():
     T = planted_orthogonal(8, 2, weights=[1e4, 9e3], rng=0).to_dense()
     result = decompose_privately(T, 2, **BUDGET, rng=0)
     public = {name for name in dir(result) if not name.startswith("_")}
-    errors = {"angle_errors", "weight_errors", "noise_floors", "clear"}
+    errors = {"angle_errors", "weight_errors", "noise_floors", "clear", "estimate"}
     ways_to_look = {"verdict", "summary", "to_frame", "plot", "with_names"}
     held = {"components", "weights", "vectors", "order", "privacy", "names", "norm_bound"}
     ways_to_files = {"check", "from_arrays", "is_in", "permuted", "to_arrays"}

@@ -24,19 +24,20 @@ def corpora():
     return many, one, np.zeros((N, V))
 
 
-def fitted(counts):
-    model = TensorLDA(2, epsilon=5.0, delta=1e-9, random_state=0)
+def fitted(counts, public=None):
+    model = TensorLDA(2, epsilon=5.0, delta=1e-9, random_state=0, public=public)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that topics are deep in noise depends on what was released
         model.fit(sparse.csr_array(counts))
     return {name: getattr(model, name) for name in ("topic_word_", "diagnostics_", "privacy_")}
 
 
+@pytest.mark.parametrize("public", [None, sparse.csr_array(corpora()[0][:40])], ids=["alone", "public"])
 @pytest.mark.parametrize("other", [1, 2])
-def test_the_same_releases_give_the_same_model_whatever_the_documents_are(other):
+def test_the_same_releases_give_the_same_model_whatever_the_documents_are(other, public):
     data = corpora()
-    model, seen = record(lambda: fitted(data[0]))
-    played, unseen = play_back(lambda: fitted(data[other]), seen.released)
+    model, seen = record(lambda: fitted(data[0], public))
+    played, unseen = play_back(lambda: fitted(data[other], public), seen.released)
     assert seen.scales == unseen.scales
     assert plain(model) == plain(played)
     assert any(not np.array_equal(a, b) for a, b in zip(seen.exact, unseen.exact, strict=True))

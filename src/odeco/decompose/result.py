@@ -293,6 +293,8 @@ class PrivateDecomposition(Result):
     def verdict(self) -> str:
         """What was found, in one sentence."""
         guarantee = f"ε = {self.privacy.epsilon:g}, δ = {self.privacy.delta:g}, for one {self.privacy.unit}"
+        if not self.clear.any():
+            return f"no component stands clear of the noise ({guarantee})"
         return f"{int(np.sum(self.clear))} of {_counted(len(self.weights))} stand clear of the noise ({guarantee})"
 
     @property
@@ -300,6 +302,22 @@ class PrivateDecomposition(Result):
         """Which components stand clear of the noise floor: a choice of the rank that costs nothing more."""
         above: NDArray[np.bool_] = np.abs(self.weights) > self.noise_floors
         return above
+
+    @property
+    def estimate(self) -> Components:
+        """The components with weights that make them no worse than nothing; those that are not clear weigh 0.
+
+        Notes
+        -----
+        Let T be the tensor of the data, and τ = T(v, …, v) its value at a vector v. Components w v⊗ᵖ at right angles to
+        each other are nearer to T than 0 is, ‖T − Σ w v⊗ᵖ‖² ≤ ‖T‖², if 0 ≤ w ≤ 2τ for each, as the difference of both
+        sides is Σ w (w − 2τ). A released weight λ exceeds τ by at most the noise floor f, but for a chance of 1 in
+        1,000. So 2τ ≥ 2 (λ − f), and λ itself where it is not larger is allowed: w = min(λ, 2 (λ − f)), or 0 if that is
+        negative. Weights above twice the floor stay as they are. This is post-processing.
+        """
+        sizes = np.abs(self.weights)
+        shrunk = np.clip(2 * (sizes - self.noise_floors), 0.0, sizes)
+        return Components(np.sign(self.weights) * shrunk, self.vectors, self.order)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

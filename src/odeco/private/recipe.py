@@ -152,7 +152,9 @@ def decompose_privately(
     Returns
     -------
     PrivateDecomposition
-        Nothing in it is computed from the data but through noise.
+        Nothing in it is computed from the data but through noise. If no component stands clear of the noise, all
+        weights are 0, and the verdict says so: components of noise would be further from the tensor than 0 is. If some
+        stand clear, `PrivateDecomposition.estimate` is the answer that noise makes no worse than 0.
 
     Notes
     -----
@@ -239,8 +241,11 @@ def decompose_privately(
         mechanism=planned.mechanism if calibration == "exact" else f"{planned.mechanism}, paper's calibration",
     )
     first = found.components.largest_first()
-    components = Components(found.components.weights[first], found.components.vectors[:, first], holder.order)
-    noise_in_each = (found.weight_errors[first], found.angle_errors[first], found.noise_floors[first])
+    weights, angles, floors = found.components.weights[first], found.angle_errors[first], found.noise_floors[first]
+    if not np.any(np.abs(weights) > floors):  # both are released, or follow from what is
+        weights, angles = np.zeros_like(weights), np.full_like(angles, math.pi / 2)
+    components = Components(weights, found.components.vectors[:, first], holder.order)
+    noise_in_each = (found.weight_errors[first], angles, floors)
     bound = holder.norm_bound if isinstance(holder, RecordLevel) else None
     result = PrivateDecomposition(components, *noise_in_each, guarantee, norm_bound=bound)
     names = getattr(data, "columns", None) if is_elsewhere(data) else None  # the header of a file is public

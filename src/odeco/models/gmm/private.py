@@ -194,7 +194,7 @@ def _step(
     steps = radius * table[:, 1 : d + 1] / counts[:, None]
     weights = counts / counts.sum()
     means = clipped_means(moment.mean + moves[:, None] * shrunk_steps(steps, start.covariances[0], noise))
-    covariances = within.pooled(moment, weights, means)
+    covariances = within.pooled(moment, weights, means, noise)
     if has_own:
         seconds = radius**2 * table[:, d + 1 :] / counts[:, None]
         own = within.of_components(covariances, seconds, steps, noise, radius * noise)
@@ -220,21 +220,29 @@ class Within:
     guess: float
     noise: float
 
-    def pooled(self, moment: SecondMoment, weights: FloatArray, means: FloatArray) -> FloatArray:
+    def pooled(
+        self, moment: SecondMoment, weights: FloatArray, means: FloatArray, noise_of_means: FloatArray | float = 0.0
+    ) -> FloatArray:
         """Return the same covariance for each component: that of rows without that of the means.
 
-        Its mean variance is at least half the guess, and it is shrunk towards a sphere.
+        Its mean variance is at least half the guess, and it is shrunk towards a sphere. Noise of deviation ν in a mean
+        that is o from the mean of all rows moves w o oᵀ by w (o δᵀ + δ oᵀ): an entry has a variance of 4 w² ν² |o|²/d,
+        on average over the diagonal. Where that is more than the noise in the moment, it decides how far to shrink. The
+        noise adds w ν² to the variance of the means along every axis, which is subtracted.
         """
         (k, d), offsets = means.shape, means - moment.mean
-        between = float(weights @ np.sum(np.square(offsets), axis=1)) / d
+        of_noise = 0.0 if self.covariance_type == "spherical" else float(np.sum(weights * noise_of_means**2))
+        between = float(weights @ np.sum(np.square(offsets), axis=1)) / d - of_noise
         # A variance that is too small costs more likelihood than one that is too large: one deviation is added.
         variance = max(moment.variance - between, 0.5 * self.guess) + self.noise / math.sqrt(d)
         if self.covariance_type == "spherical":
             return np.full(k, variance)
-        shape = moment.covariance - (offsets.T * weights) @ offsets
+        shape = moment.covariance - (offsets.T * weights) @ offsets + of_noise * np.eye(d)
+        moved = 4 / d * float(np.sum((weights * noise_of_means) ** 2 * np.sum(offsets**2, axis=1)))
+        noise = math.hypot(self.noise, math.sqrt(moved))
         if self.covariance_type == "diag":
-            return np.tile(shrunk_variances(np.diag(shape), np.full(d, variance), self.noise), (k, 1))
-        return np.tile(shrunk_covariance(shape, variance * np.eye(d), self.noise), (k, 1, 1))
+            return np.tile(shrunk_variances(np.diag(shape), np.full(d, variance), noise), (k, 1))
+        return np.tile(shrunk_covariance(shape, variance * np.eye(d), noise), (k, 1, 1))
 
     def of_components(
         self, pooled: FloatArray, seconds: FloatArray, steps: FloatArray, noise_of_steps: FloatArray, noise: FloatArray

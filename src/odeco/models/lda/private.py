@@ -23,14 +23,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from odeco._util.state import State, array_field, part_field, require
-from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import guarantee_of
-from odeco.models.lda.corpus import LocalCorpus
-from odeco.models.lda.fitting import fit_topics
 from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
 from odeco.models.lda.private_estimate import Evidence, PrivateEstimate, estimate_private_topics
-from odeco.models.lda.private_plan import ReleasePlan, measure_trust, plan_releases, public_is_enough, signal_of
+from odeco.models.lda.private_plan import ReleasePlan, measure_trust, plan_releases, signal_of
+from odeco.models.lda.private_public import PublicDocuments
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.privacy.calibration import check_delta_for
 from odeco.privacy.holders.documents import BoundedCounts
@@ -42,9 +40,9 @@ from odeco.privacy.sums import PrivateSums
 if TYPE_CHECKING:
     from odeco.models.lda.spec import TopicContext, TopicSpec
 
-#: The mechanism, as `PrivacyReport` names it, and what is added if it started from public documents.
+#: The mechanism, as `PrivacyReport` names it, and what is added if there are public documents.
 _MECHANISM = "word frequencies, pairs of frequent words, and EM steps over all words"
-_STARTED = "; started from public documents, which are not protected"
+_HELPED = "; with public documents, which are not protected"
 
 #: The sum of the Dirichlet parameters where none is given: a document has few topics.
 DEFAULT_CONCENTRATION = 1.0
@@ -92,7 +90,7 @@ def learn_privately(
         left = vocabulary.left(guarantee)
         context = replace(context, words=vocabulary.words) if context.words is None else context
     rng, sums = np.random.default_rng(seed), _private_sums(held, left, noise=noise)
-    found, plan = _estimate(spec, held, sums, rng, public=_public_topics(spec, context, held, seed))
+    found, plan = _estimate(spec, held, sums, rng, public=PublicDocuments.of(context.public(held.n_words)))
     found = found.largest_first()
     trust = measure_trust(found, plan, left, held.n_units, held.neighbour_relation, rng)
     report = sums.report(_mechanism(found))
@@ -125,37 +123,22 @@ def _private_sums(held: BoundedCounts, guarantee: Guarantee, **further: Any) -> 
     )
 
 
-def _public_topics(spec: TopicSpec, context: TopicContext, held: BoundedCounts, seed: int) -> FloatArray | None:
-    """Return the number of words of each kind that public documents have in each of their topics, k x V, or None."""
-    counts, settings = context.public(held.n_words), spec.algorithm
-    if counts is None:
-        return None
-    try:
-        fitted = fit_topics(LocalCorpus(counts, settings), settings, seed=seed, callback=lambda *_: None)
-    except ValueError as error:
-        raise ValueError(f"Topics of the public documents could not be learnt. {error}") from error
-    return np.maximum(fitted.topic_word * fitted.totals[:, None] - fitted.eta, 0.0)
-
-
 def _estimate(
     spec: TopicSpec,
     held: BoundedCounts,
     sums: PrivateSums,
     rng: np.random.Generator,
     *,
-    public: FloatArray | None = None,
+    public: PublicDocuments | None = None,
     before: Evidence | None = None,
 ) -> tuple[PrivateEstimate, ReleasePlan]:
     """Make the releases, and return the topics that follow, with the plan of the releases.
 
-    Public documents are used only if they suffice (`public_is_enough`). Then, and after earlier batches, no pairs are
-    released, and the steps get their share.
+    After earlier batches no pairs are released, and the steps get their share.
     """
     k, concentration = spec.settings.n_components, spec.algorithm.concentration
     signal = signal_of(held.n_units, sums.guarantee.mu, held.neighbour_relation)
-    if public is not None and not public_is_enough(float(public.sum()), held.n_words, k, signal):
-        public = None
-    plan = plan_releases(held.n_words, k, signal, started=public is not None or before is not None)
+    plan = plan_releases(held.n_words, k, signal, started=before is not None)
     if concentration is None:
         concentration = DEFAULT_CONCENTRATION
     found = estimate_private_topics(
@@ -165,7 +148,7 @@ def _estimate(
 
 
 def _mechanism(found: PrivateEstimate) -> str:
-    return _MECHANISM if found.evidence.public is None else _MECHANISM + _STARTED
+    return _MECHANISM if found.evidence.public is None else _MECHANISM + _HELPED
 
 
 def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> TopicParams:
@@ -227,8 +210,8 @@ class PrivateTopicStream(State):
         guarantee = cast("Guarantee", guarantee_of(spec))
         # The noise of B batches adds up to √B times that of one: n documents count as n/√B with the noise of one batch.
         n_units = max(1, round(self.n_seen / self.n_batches**0.5))
-        signal, started = signal_of(n_units, guarantee.mu, relation), evidence.public is not None
-        plan = plan_releases(evidence.scales.size, evidence.shares.size, signal, started=started)
+        signal = signal_of(n_units, guarantee.mu, relation)
+        plan = plan_releases(evidence.scales.size, evidence.shares.size, signal)
         rng = np.random.default_rng([self.seed, self.n_batches, 1])
         trust = measure_trust(self.estimate, plan, guarantee, n_units, relation, rng)
         info = Info(self.n_seen, n_iter=self.estimate.n_steps)
@@ -264,7 +247,7 @@ def update_privately(
     held : BoundedCounts
         The holder of the documents of the batch.
     context : TopicContext
-        Of the first batch: the words of the columns, and public documents, which count with that batch only.
+        Of the first batch: the words of the columns, and public documents.
     seed : int
         Seed of the stream.
 
@@ -275,17 +258,17 @@ def update_privately(
     the number of all documents of the stream. A batch has a ledger of its own that has paid for the earlier ones, so a
     batch that fails leaves no trace.
     """
-    guarantee, public, evidence = cast("Guarantee", guarantee_of(spec)), None, None
+    guarantee, evidence = cast("Guarantee", guarantee_of(spec)), None
     number, n_documents, forget = 1, held.n_documents, spec.settings.forget
     if before is None:
         _check_n_topics(spec, held)
-        public = _public_topics(spec, context, held, seed)
     else:
         number, n_documents, evidence = before.n_batches + 1, n_documents + before.n_seen, before.estimate.evidence
         if forget is not None:
             evidence = evidence.discounted(0.5 ** (held.n_documents / forget))
     check_delta_for(guarantee.delta, n_documents, "document")
     earlier = () if privacy is None else privacy.charges
+    public = PublicDocuments.of(context.public(held.n_words))
     sums = _private_sums(held, guarantee, earlier=earlier, data=f"batch {number}", noise=noise)
     found, _ = _estimate(spec, held, sums, np.random.default_rng([seed, number]), public=public, before=evidence)
     if before is None:

@@ -5,6 +5,7 @@ Everything here is post-processing of released numbers, whether they come from p
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from odeco.models.lda.deconvolve import (
     simulate,
 )
 from odeco.models.lda.pairs import NoisyPairs, matrix_of_pairs, starting_topics
+from odeco.models.lda.private_public import PublicDocuments
 from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
 
 if TYPE_CHECKING:
@@ -127,10 +129,6 @@ _LONGEST = 400
 _CLEAR_LENGTH = 3.0
 
 
-#: The weight of a word of a public document as a prior count.
-_PUBLIC_WEIGHT = 0.5
-
-
 @dataclass(frozen=True, eq=False)
 class Evidence(State):
     """All that was released so far, accumulated: what a stream keeps between batches.
@@ -150,7 +148,7 @@ class Evidence(State):
     shares : array
         How much of all words belongs to each topic.
     public : array, k x V, or None
-        The number of words of each kind in each topic of public documents.
+        The number of words of each kind in each topic of public documents, by the topics of the last step.
     """
 
     lengths: NoisySums = part_field(NoisySums)
@@ -224,11 +222,12 @@ def _generative(topics: FloatArray, alpha: FloatArray, lengths: NoisySums) -> Ge
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """One step: the topics it had, the sums it gave (divided by the scales), and its noise."""
+    """One step: the topics it had, the sums it gave (divided by the scales), its noise, and shares of public words."""
 
     topics: FloatArray
     sums: FloatArray
     noise: float
+    public: FloatArray | None
 
 
 def estimate_private_topics(
@@ -239,7 +238,7 @@ def estimate_private_topics(
     *,
     concentration: float,
     rng: np.random.Generator,
-    public: FloatArray | None = None,
+    public: PublicDocuments | None = None,
     before: Evidence | None = None,
 ) -> PrivateEstimate:
     """Make the releases of the plan, and return the topics that follow.
@@ -258,30 +257,35 @@ def estimate_private_topics(
         The sum α₀ of the Dirichlet parameters.
     rng : Generator
         Draws what is simulated, and where factorisation begins.
-    public : array, k x V, optional
-        The number of words of each kind that public documents have in each topic; then no pairs are released.
+    public : PublicDocuments, optional
+        Documents that need no protection. The releases are the same with them and without.
     before : Evidence, optional
-        The evidence of earlier batches, and of public documents before them; then no pairs are released either.
+        The evidence of earlier batches; then no pairs are released.
     """
     lengths = NoisySums.of(*releaser.release(held.lengths(), share=plan.lengths))
-    words = NoisySums.of(*releaser.release(held.words(), share=plan.words))
+    words = released = NoisySums.of(*releaser.release(held.words(), share=plan.words))
     if before is not None:
-        public, lengths, words = before.public, before.lengths.added(lengths), before.words.combined(words)
+        lengths, words = before.lengths.added(lengths), before.words.combined(words)
     frequencies, _ = word_frequencies(words)
+    if public is not None:
+        further = NoisySums(*public.words(frequencies, released.values, released.deviations))
+        public = public if math.isfinite(public.spread) else None
+        if public is not None and before is None:
+            words = further.combined(words)
+            frequencies, _ = word_frequencies(words)
     pairs, shares = None, np.full(n_components, 1 / n_components)
     scales = np.maximum(frequencies, _LEAST_FREQUENCY) ** plan.power
     scales /= np.sqrt(np.sum(scales**2 * frequencies))
     if before is not None:
         topics, shares, scales = before.topics, before.shares, before.scales
-    elif public is not None:
-        # The frequencies stand for what public documents have not seen.
-        topics = public + frequencies * np.maximum(public.sum(axis=1, keepdims=True), 1.0) * _BACKGROUND
-        topics /= topics.sum(axis=1, keepdims=True)
     elif plan.pairs > 0:
         chosen = np.sort(np.argsort(-frequencies, kind="stable")[: plan.n_pair_words])
         packed, deviation = releaser.release(held.pairs(chosen), share=plan.pairs)
         pairs = NoisyPairs(chosen, matrix_of_pairs(packed, chosen.size), deviation)
-        topics = starting_topics(pairs.matrix, chosen, frequencies, n_components, rng)
+        matrix = pairs.matrix if public is None else public.added(pairs, held.n_units)
+        topics = starting_topics(matrix, chosen, frequencies, n_components, rng)
+        if public is not None:
+            topics, _ = _mixed(public.start(topics, frequencies, chosen, concentration / n_components))
     else:
         topics = np.tile(frequencies, (n_components, 1))
     model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
@@ -289,6 +293,13 @@ def estimate_private_topics(
         query = held.responsibilities(model.topics, scales, concentration / n_components)
         model.update(*releaser.release(query, share=share))
     return model.estimate(pairs, plan.kept)
+
+
+def _mixed(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return topics, k x V, of joint probabilities, with a share of the frequencies of all words; and their sizes."""
+    sizes = joint.sum(axis=1, keepdims=True)
+    topics = (1 - _BACKGROUND) * joint / np.maximum(sizes, 1e-12) + _BACKGROUND * joint.sum(axis=0)
+    return topics / topics.sum(axis=1, keepdims=True), sizes[:, 0]
 
 
 @dataclass(eq=False)
@@ -301,7 +312,7 @@ class _Model:
     topics: FloatArray
     shares: FloatArray
     concentration: float
-    public: FloatArray | None
+    public: PublicDocuments | None
     before: Evidence | None
     rng: np.random.Generator
     steps: list[_Step] = field(default_factory=list)
@@ -309,9 +320,10 @@ class _Model:
 
     def update(self, sums: FloatArray, noise: float) -> None:
         """Update the topics with the sums of a step that had the current topics."""
-        step = _Step(self.topics, sums / self.scales[:, None], noise)
-        self.steps.append(step)
         k = self.topics.shape[0]
+        public = None if self.public is None else self.public.by_topic(self.topics, self.concentration / k)
+        step = _Step(self.topics, sums / self.scales[:, None], noise, public)
+        self.steps.append(step)
         self.words = self.words.combined(NoisySums(step.sums.sum(axis=1), noise * np.sqrt(k) / self.scales))
         self.frequencies, self.frequency_deviations = word_frequencies(self.words)
         for _ in range(_N_ROUNDS):
@@ -326,35 +338,43 @@ class _Model:
         n_tokens = min(max(_SIMULATED_OF_EACH * self.topics.size, _FEWEST_SIMULATED), _MOST_SIMULATED)
         tokens = None
         # The first topics say what is confused only if they do not come from noisy pairs.
-        if self.affinities.size or self.public is not None or self.before is not None:
+        if self.affinities.size or self.before is not None:
             tokens = simulate(generative, max(1, round(n_tokens / generative.mean_length)), self.rng)
         weights = self.scales**2 * self.frequencies
+        new, public, qualities = np.zeros((k, k)), np.zeros(self.image.shape), 0.0
         for step in self.steps:
             confused = np.eye(k) if tokens is None else confusion_matrix(tokens, step.topics, self.concentration / k)
             # The number of words, by the part of the sums over topics that agrees with the frequencies.
             total = max(float(weights @ step.sums.sum(axis=1) / (weights @ self.frequencies)), step.noise)
             quality = (total / step.noise) ** 2
-            self.gram += quality * confused @ confused.T
+            new += quality * confused @ confused.T
             self.image += quality / total * step.sums @ confused.T
+            if step.public is not None:
+                public += quality * step.public @ confused.T
+                qualities += quality
+        self.gram += new
         self.weights = (self.frequencies * self.scales) ** 2
-        known = np.zeros(self.image.shape) if self.public is None else _PUBLIC_WEIGHT * self.public.T
-        seen = known.sum(axis=1)
-        self.precision = (1 + seen) / _SPREAD
-        prior = (self.shares + known) / (1 + seen)[:, None]
+        self.precision = np.full(self.weights.size, 1 / _SPREAD)
+        prior = np.tile(self.shares, (self.weights.size, 1))
         image = self.image / self.frequencies[:, None]
+        if self.public is not None:
+            # Both kinds of evidence are about the shares of a word that the same matrix confuses. That of public words
+            # has the variance of one word, about `_SPREAD`, divided by their number; earlier batches share the matrix.
+            all_batches = float(np.trace(self.gram) / np.trace(new))
+            further = self.public.certainty() / (_SPREAD * all_batches * qualities)
+            both = self.weights + further
+            image = (self.weights[:, None] * image + further[:, None] * all_batches * public) / both[:, None]
+            self.weights = both
         near = self.affinities if self.affinities.size else prior
         affinities = deconvolve(image, self.gram, self.weights, self.precision, prior, near)
         joint = (affinities * self.frequencies[:, None]).T
         if tokens is not None:
             joint /= damping(tokens, self.topics)
             joint /= joint.sum()
-        background = joint.sum(axis=0)
-        sizes = joint.sum(axis=1, keepdims=True)
-        self.shares = np.maximum(sizes[:, 0], _LEAST_SHARE / k)
+        self.topics, sizes = _mixed(joint)
+        self.shares = np.maximum(sizes, _LEAST_SHARE / k)
         self.shares /= self.shares.sum()
-        self.topics = (1 - _BACKGROUND) * joint / np.maximum(sizes, 1e-12) + _BACKGROUND * background
-        self.topics /= self.topics.sum(axis=1, keepdims=True)
-        self.affinities, self.background = affinities, background
+        self.affinities, self.background = affinities, joint.sum(axis=0)
 
     def estimate(self, pairs: NoisyPairs | None, kept: float) -> PrivateEstimate:
         """Return the topics, of whose difference from the frequencies of all words a share is kept."""
@@ -363,7 +383,7 @@ class _Model:
         relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
         deviations = kept * relative.T * self.background / self.shares[:, None]
         topics = (1 - kept) * self.background + kept * self.topics
-        evidence = Evidence(
-            self.lengths, self.words, self.scales, self.gram, self.image, topics, self.shares, self.public
-        )
+        divided = self.steps[-1].public
+        public = None if self.public is None or divided is None else (divided * self.public.n_words[:, None]).T
+        evidence = Evidence(self.lengths, self.words, self.scales, self.gram, self.image, topics, self.shares, public)
         return PrivateEstimate(evidence, self.background, deviations, self.concentration, len(self.steps), pairs)

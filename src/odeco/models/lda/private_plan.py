@@ -8,9 +8,9 @@ truth, with further topics if the released pairs of words show more (`add_furthe
 times, with fresh noise. A topic that is recovered would have been found; one that is not may be noise. The part of a
 topic that is signal is also bounded by the known variance of the noise. No real document is used.
 
-The released pairs of words show how many topics there are. With public documents, and in the later batches of a stream,
-no pairs are released. If the estimated topics were then taken to be all topics, what the public documents say would be
-recovered whether it is right or not, and trust would be too high. It is therefore reported as unknown.
+The released pairs of words show how many topics there are. In the later batches of a stream none are released. With
+public documents, what they say would be recovered from simulated ones whether it is right or not, and trust would be
+too high. In both cases it is therefore reported as unknown.
 
 `plan_topics` repeats the run in the same way before any document is touched, on simulated text.
 """
@@ -58,9 +58,6 @@ _LITTLE, _MUCH = 4.0, 8.0
 #: Pairs of at least this many words are released for each topic.
 _PAIR_WORDS_OF_TOPIC = 5
 
-#: Topics start from public documents if these have this many words of each topic, for each unit of signal.
-_PUBLIC_WORDS = 20.0
-
 #: The shares of the rest for the steps: the last has better topics.
 _STEPS = (1 / 3, 2 / 3)
 
@@ -97,17 +94,6 @@ class ReleasePlan:
 def signal_of(n_units: float, mu: float, neighbour_relation: NeighbourRelation) -> float:
     """Return the number of units, divided by the noise of a release that has the whole budget."""
     return n_units * mu / (math.sqrt(2) if neighbour_relation == "replace" else 1.0)
-
-
-def public_is_enough(n_public: float, n_words: int, n_components: int, signal: float) -> bool:
-    """Return whether public documents of `n_public` words start topics better than private pairs would.
-
-    A topic of which they have few words is known less well than one from noisy pairs with much signal: the more
-    documents, and the less noise, words and topics, the more public words it takes. The threshold comes from Debian and
-    the Associated Press at ε = 1 to 8, with 1 %, 2 % and 5 % of the documents public: with 10 to 27 words of each topic
-    for each unit of signal, both starts are within a few hundredths of each other.
-    """
-    return n_public / n_components >= _PUBLIC_WORDS * signal / math.sqrt(n_words * n_components)
 
 
 def plan_releases(n_words: int, n_components: int, signal: float, *, started: bool = False) -> ReleasePlan:
@@ -192,10 +178,11 @@ def measure_trust(
     Returns
     -------
     TopicTrust
-        With a similarity of NaN if no pairs were released that could show how many topics there are.
+        With a similarity of NaN if no pairs were released that could show how many topics there are, and with public
+        documents.
     """
     k = found.evidence.shares.size
-    if found.pairs is None and k > 1:
+    if k > 1 and (found.pairs is None or found.evidence.public is not None):
         return TopicTrust(np.full(k, np.nan), found.deviations)
     topics, drawn_from = found.generative.topics, add_further_topics(found.generative, found.pairs, rng)
     n_drawn = _n_drawn(n_units, drawn_from)
