@@ -14,6 +14,7 @@ from scipy import sparse
 import odeco
 from odeco.online import RowSum, entries, one_pass
 from odeco.online import tree as _chunks
+from odeco.online.checkpoint import SavedRun
 from odeco.privacy.noise import SeededNoiseForTests
 
 ROWS = np.random.default_rng(0).gamma(1.0, size=(48, 5)) - 1
@@ -35,7 +36,7 @@ def state_of(online):
     """Return all that a run would write to a file, or None before its first rows."""
     if online._run is None:
         return None
-    arrays = online._run.saved().to_arrays("run")
+    arrays = SavedRun.of(online._run).to_arrays("run")
     return {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 

@@ -250,7 +250,7 @@ class Passes(Batches):
         place = Place(0, run.place.n_refined + refining, length=run.place.row)
         if isinstance(state, Tracker):
             state = state.end_pass()
-        run.require_signal(state)
+        run.require_signal(state, run.notes)
         if (refining or state.done) and place.n_refined + 1 < self.n_passes:
             state = Tracker.after(state, per_pass=True)
         run.go_on_with(state, place=place)

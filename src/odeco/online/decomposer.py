@@ -19,12 +19,11 @@ from odeco.errors import BadRowError, FileFormatError, NothingFoundError, RankEr
 from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_weights, check_private_rows
 from odeco.io.source import is_on_cluster, names_of
 from odeco.online.batches import Progress
-from odeco.online.checkpoint import RunFile
+from odeco.online.checkpoint import RunFile, SavedRun
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
-from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run, Snapshot
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
-from odeco.online.weights import PushedWeights, check_can_be_weighted, times_roots
+from odeco.online.weights import PushedWeights, times_roots
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
@@ -151,7 +150,6 @@ class OnlineDecomposer:
         self._settings, self._seed, self._account = settings, seed, account
         self._callback, self._has_bar = callback, progress
         self._run: Run | None = None
-        self._squares = ColumnSquares()
         self._names: tuple[str, ...] | None = None
         self._one_at_a_time = threading.RLock()
 
@@ -184,8 +182,6 @@ class OnlineDecomposer:
                 self._run = run
                 if weights is not None or run.weights is not None:
                     run.weigh(PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows))
-                if self._account is None and not on_cluster:  # in a private run no message may depend on a value
-                    self._squares.update(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
                     if on_cluster:
                         _push_on_cluster(run, checked, report)
@@ -245,7 +241,7 @@ class OnlineDecomposer:
         """Return the components found so far; None if there are none. Raise `RankError` if the rows show none."""
         run = self._run
         with suppress(StreamEndedError):
-            found = None if run is None or not run.n_rows else run.result().with_names(self._names)
+            found = None if run is None or not run.n_rows else run.result(self._names)
             return found if found is not None and len(found.weights) else None
         return None
 
@@ -310,8 +306,8 @@ class OnlineDecomposer:
             raise NothingFoundError(
                 f"At least one component must be finished. None is after {self.n_rows:,} rows. {remedy}"
             )
-        if self._account is None and not self._settings.takes_one_pass(self._dimension):
-            warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
+        if self._run is not None:
+            self._run.warn_of_dominant_column(result, stacklevel=2)
         return result
 
     def save(self, path: str | os.PathLike[str], *, keep_sum: bool = True) -> None:
@@ -336,7 +332,7 @@ class OnlineDecomposer:
             run, private = self._run, self._account is not None
             if run is not None and private and keep_sum:
                 run.total.let_go_of_rows()
-            saved = None if run is None else run.saved(keep_sum=keep_sum or not private)
+            saved = None if run is None else SavedRun.of(run, keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
             weights = None if run is None or run.weights is None else run.weights.up_to(run.n_rows).sum.saved
             file = RunFile(self._settings, self._seed, account=account, run=saved, weights=weights, names=self._names)
@@ -416,7 +412,7 @@ class OnlineDecomposer:
             return rows, None
         if self._account is not None:
             check_no_weights(sample_weight, "row")
-        check_can_be_weighted(self._settings, int(rows.shape[1]))
+        self._settings.check_can_be_weighted(int(rows.shape[1]))
         if is_on_cluster(rows):
             raise ValueError("Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or pass an array.")
         weights = as_batch_weights(sample_weight, int(rows.shape[0]))

@@ -19,7 +19,7 @@ from odeco._util.arguments import check_n_components
 from odeco._util.schema import require, usable_array
 from odeco._util.state import array_field, part_field
 from odeco._util.threads import one_blas_thread
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_noisy, fit_independent
 from odeco.errors import RankError
 from odeco.power.solver import SolverState
@@ -203,18 +203,20 @@ class MomentSolver(WholeMoment, Doubling):
         if after.tracking is not None and after.n_rows < 2 * after.replaced_at:
             return after
         try:
-            return replace(after, tracking=after._refitted(), replaced_at=after.n_rows)
+            found = fit_independent(dense(after.mean, self.dimension), self.n_components, self.seed, decompose_noisy)
         except RankError:  # these rows have fewer components; a result says so, and later rows may have more
             return replace(after, tracking=None, replaced_at=2 * after.n_rows)
+        return replace(after, tracking=after._tracked(found), replaced_at=after.n_rows)
 
     def so_far(self, reply: Any, n_rows: int) -> MomentSolver | Tracker:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
         after = self._with(reply, n_rows) if n_rows else self
         if after.mean is None:
             return after
-        found, rows = after._refitted(), float(after.n_rows)
+        found = fit_independent(dense(after.mean, self.dimension), self.n_components, self.seed, decompose_noisy)
+        tracked, rows = after._tracked(found), float(after.n_rows)
         # Each segment has the values of vectors that earlier rows found.
-        return replace(found, weight=rows, squared_weight=rows, confirmed=found.confirmed_by_last_rows(CLEAR))
+        return replace(tracked, weight=rows, squared_weight=rows, confirmed=tracked.confirmed_by_last_rows(CLEAR))
 
     def _with(self, reply: FloatArray, n_rows: int) -> MomentSolver:
         """Return the state with a reply taken in."""
@@ -225,15 +227,13 @@ class MomentSolver(WholeMoment, Doubling):
             tracking = tracking.advance(PackedTensor(reply, self.dimension).image(tracking.probes), n_rows)
         return replace(self, mean=mean, tracking=tracking, n_rows=self.n_rows + n_rows)
 
-    def _refitted(self) -> Tracker:
+    def _tracked(self, found: Components) -> Tracker:
         """Return the tracker with components of the mean so far."""
-        if self.mean is None:
-            raise RuntimeError("There must be rows.")
-        found = decompose_moment(self.mean, self.dimension, self.n_components, self.seed, orthogonal=False)
-        found = _at_fixed_point(PackedTensor(self.mean, self.dimension), found)
+        found = _at_fixed_point(PackedTensor(self.mean, self.dimension), found.sorted_by_weight())
         if self.tracking is None:
             return Tracker.start(found, per_pass=True)
-        order = _matching(self.tracking.components.vectors, found.vectors)
+        before = self.tracking.components.vectors  # the spread of each component stays with it
+        order = scipy.optimize.linear_sum_assignment(-np.abs(before.T @ found.vectors))[1]
         return replace(self.tracking, components=Components(found.weights[order], found.vectors[:, order]))
 
 
@@ -250,12 +250,6 @@ def _at_fixed_point(moment: PackedTensor, found: Components) -> Components:
         gram = (vectors.T @ vectors) ** 3 + np.finfo(np.float64).eps * np.eye(vectors.shape[1])
         weights: FloatArray = np.linalg.solve(gram, np.sum(vectors * moment.image(vectors), axis=0))
     return Components(weights, vectors)
-
-
-def _matching(before: FloatArray, after: FloatArray) -> IndexArray:
-    """Return the order of new vectors in which they match those before: the spread of each stays with it."""
-    order: IndexArray = scipy.optimize.linear_sum_assignment(-np.abs(before.T @ after))[1]
-    return order
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,8 +306,12 @@ class EntriesSolver(WholeMoment, SolverState):
 
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> EntriesSolver:  # noqa: ARG002 - one reply
         """Decompose the moment, given its distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
-        found = decompose_moment(reply, self.dimension, self.n_components, self.seed, orthogonal=self.orthogonal)
-        return replace(self, found=found)
+        moment, k = dense(reply, self.dimension), self.n_components
+        if self.orthogonal:
+            found = decompose_noisy(moment, k, np.random.default_rng(self.seed))
+        else:
+            found = fit_independent(moment, k, self.seed, decompose_noisy)
+        return replace(self, found=found.sorted_by_weight())
 
 
 def check_columns(dimension: int) -> None:
@@ -325,12 +323,6 @@ def check_columns(dimension: int) -> None:
         )
 
 
-def decompose_moment(
-    packed: FloatArray, dimension: int, n_components: int, seed: int, *, orthogonal: bool
-) -> Components:
-    """Decompose the moment whose distinct entries T[i, j, k], i ≥ j ≥ k, are given; largest weight first."""
-    tensor = DenseTensor(PackedTensor(packed, dimension).to_dense())
-    found = None if orthogonal else fit_independent(tensor, n_components, seed)
-    if found is None:
-        found = decompose_noisy(tensor, n_components, np.random.default_rng(seed))
-    return found.sorted_by_weight()
+def dense(packed: FloatArray | None, dimension: int) -> DenseTensor:
+    """Return the moment whose distinct entries T[i, j, k], i ≥ j ≥ k, are given."""
+    return DenseTensor(PackedTensor(packed, dimension).to_dense())

@@ -206,11 +206,11 @@ class NoisyMean(BatchMean):
             known = found_in_images(components, scales, scales, run.state.probes.shape[1])
         return replace(notes, last=release, found=known)
 
-    def components(self, found: Components, notes: Notes | None) -> Components:  # noqa: ARG002 - the bound is the unit
-        """Return components as they are: rows of a bounded norm have powers of a bounded size."""
-        return found
+    def exponent(self, notes: Any) -> int:  # noqa: ARG002 - the bound is the unit
+        """Return 0: rows of a bounded norm have powers of a bounded size."""
+        return 0
 
-    def result(self, found: StreamDecomposition, run: Run, notes: Any) -> PrivateStreamDecomposition:  # noqa: ARG002 - those of the run
+    def result(self, found: StreamDecomposition, run: Run) -> PrivateStreamDecomposition:
         """Return what was found, with what is guaranteed, every release so far, and what their noise means."""
         noise = self._noise_in_found(run)
         first = noise.components.largest_first()

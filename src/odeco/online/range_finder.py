@@ -148,12 +148,12 @@ class CoreSolver(SolverState):
             last = self.round + 1 == self.n_rounds
             block = basis if last else mixtures(basis, self.n_components, [self.seed, self.round + 1])
             return replace(self, round=self.round + 1, probes=block)
-        k, inside = self.n_components, None
+        k, core = self.n_components, DenseTensor(symmetrize(reply))
         try:
-            if not self.orthogonal:
-                inside = fit_independent(DenseTensor(symmetrize(reply)), k, self.seed)
-            if inside is None:
-                inside = decompose_core(reply, k, np.random.default_rng(self.seed))
+            if self.orthogonal:
+                inside = decompose_core(core, k, np.random.default_rng(self.seed))
+            else:
+                inside = fit_independent(core, k, self.seed, decompose_core)
         except RankError as error:
             raise RankError(str(error), self._lifted(error.found)) from error
         return replace(self, round=self.round + 1, found=self._lifted(inside.sorted_by_weight()))

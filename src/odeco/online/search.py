@@ -145,9 +145,7 @@ def search_rows(
 def _vectors_in_span(span: tuple[FloatArray, FloatArray], n_components: int, seed: int) -> FloatArray:
     """Return components in a span, given its basis and the core of the moment in it."""
     basis, core = span
-    inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed)
-    if inside is None:
-        inside = decompose_core(core, n_components, np.random.default_rng(seed))
+    inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed, decompose_core)
     vectors: FloatArray = basis @ inside.vectors
     return vectors
 

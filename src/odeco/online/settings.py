@@ -12,7 +12,7 @@ from odeco.online.fourth_solver import FourthMomentSolver, whole_bytes
 from odeco.online.one_pass import DriftSolver, OnePassSolver
 from odeco.online.private import Guarantee, NoisyMean
 from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
-from odeco.online.run import BatchMean, Run, SavedRun
+from odeco.online.run import BatchMean, Run
 from odeco.power.power_method import PowerSolver, Schedule
 from odeco.power.solver import Solver
 from odeco.privacy.ledger_file import Account
@@ -213,6 +213,20 @@ class Settings:
         """Return whether one pass gives all that there is to know: the fourth moment is added up."""
         return self.order == 4 and self.chosen_method(dimension)[0] == "entries"
 
+    def check_can_be_weighted(self, dimension: int) -> None:
+        """Raise if rows of such a run cannot have weights (`odeco.online.weights` says why)."""
+        given = None
+        if self.moment == "cumulant":
+            given = "moment='cumulant', which needs lower moments too, whose rows have other roots"
+        elif self.takes_one_pass(dimension) and self.automatic:
+            given = "n_components='auto' for the whole fourth moment, in coordinates that need the second moment"
+        elif self.forgetting < 1:
+            given = f"forgetting={self.forgetting}, which would have to forget weights too"
+        if given is not None:
+            raise ValueError(
+                f"`sample_weight` is for raw moments over all rows. Got {given}. Leave that out, or repeat rows."
+            )
+
     @property
     def bytes_allowed(self) -> int:
         """The memory that a run may use, in bytes."""
@@ -292,8 +306,3 @@ class Settings:
         """Return the run before its first row; `n_closed` earlier rows have been paid for."""
         batches = self.batches(stops_when_found=stops_when_found)
         return Run(self.search(dimension, seed), batches, self.mean(dimension, account), n_closed=n_closed)
-
-    def resume(self, saved: SavedRun, account: Account | None = None, *, stops_when_found: bool = False) -> Run:
-        """Return a run that was saved."""
-        batches = self.batches(stops_when_found=stops_when_found)
-        return Run.resumed(saved, batches, self.mean(saved.dimension, account))

@@ -28,7 +28,7 @@ from odeco.private.mechanisms.mechanism import FOUND, Mechanism, Setting, Task
 from odeco.private.subspace import release_second_moment
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import flattening_of_packed
-from odeco.tensors.dense import DenseTensor
+from odeco.tensors.dense import DenseTensor, symmetrize
 from odeco.tensors.flattened import FlattenedTensor
 
 #: A noisy tensor of this dimension takes half a gigabyte; above it "auto" does not consider input perturbation.
@@ -271,7 +271,7 @@ def release_core(task: Task, basis: FloatArray) -> tuple[Components, float]:
         sensitivity=holder.core_sensitivity(basis),
         noise_multiplier=1 / task.mu(-1),
     )
-    inside = decompose_core(core, task.n_components, task.generator)
+    inside = decompose_core(DenseTensor(symmetrize(core)), task.n_components, task.generator)
     return Components(inside.weights, basis @ inside.vectors, order), scale
 
 
