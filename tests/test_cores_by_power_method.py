@@ -9,7 +9,7 @@ import odeco
 from odeco import Components, RankError
 from odeco.cp.small import decompose_core
 from odeco.datasets import gaussian_noise
-from odeco.online.range_finder import CoreSolver
+from odeco.online.entries import CoreSolver
 from odeco.tensors.dense import DenseTensor, symmetrize
 
 #: Noiseless components come out to rounding: sums of some hundred products, each with an error of 1e-16.

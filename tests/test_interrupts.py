@@ -12,7 +12,7 @@ from interrupts import PLACES, moments_of, run_traced
 from scipy import sparse
 
 import odeco
-from odeco.online import RowSum, entries, one_pass
+from odeco.online import RowSum, batches, one_pass
 from odeco.online import tree as _chunks
 from odeco.online.checkpoint import SavedRun
 from odeco.privacy.noise import SeededNoiseForTests
@@ -51,7 +51,7 @@ def _searches_of_few_rows(monkeypatch):
     """Let a run find components within a few rows, so that a push passes all that it does."""
     monkeypatch.setattr(one_pass, "_LOOK", 6)
     for name, value in {"_FEWEST_ROWS": 12, "_ROWS_PER_COLUMN": 1, "_ROWS_PER_COMPONENT": 1}.items():
-        monkeypatch.setattr(entries, name, value)
+        monkeypatch.setattr(batches, name, value)
 
 
 @pytest.mark.slow

@@ -1,4 +1,8 @@
-"""When a batch of rows is complete, and what follows: after a number of rows, when the solver says so, or by passes."""
+"""When a batch of rows is complete, and what follows: after a number of rows, when the solver says so, or by passes.
+
+A solver that reads rows once (`StreamSolver`) says how many it wants next; `Doubling` is the base of those that replace
+their vectors whenever the number of rows has doubled. Other solvers are told by a policy: `FreshRows` or `Passes`.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
 from odeco.errors import StreamEndedError
-from odeco.online.entries import N_SEGMENTS, StreamSolver
-from odeco.power.solver import Solver
+from odeco.power.solver import Solver, SolverState
 from odeco.power.tracking import Tracker
+from odeco.tensors.components import Components, no_components
 
 if TYPE_CHECKING:
     from odeco.online.run import Run
+
+
+#: Rows between two replacements of the vectors are cut into this many segments.
+N_SEGMENTS = 16
+
+#: The fewest rows that are searched before the end of a stream, per column, per component and in all.
+_ROWS_PER_COLUMN, _ROWS_PER_COMPONENT, _FEWEST_ROWS = 10, 50, 1000
+
+#: A component is clear if rows that did not find it give it a weight of this many standard errors.
+CLEAR = 3.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,100 @@ class Place(State):
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
         require(self.length is None or self.row <= self.length, "its place must lie within a pass")
+
+
+# Solvers that read rows once ------------------------------------------------------------------------------------------
+
+
+def first_search(dimension: int, n_components: int | None) -> int:
+    """Return the number of rows of the first search, if memory allows it."""
+    k = 1 if n_components is None else n_components
+    return max(_ROWS_PER_COLUMN * dimension, _ROWS_PER_COMPONENT * k, _FEWEST_ROWS)
+
+
+def segment_end(n_rows: int, replaced_at: int) -> int:
+    """Return the count of rows at which the segment that holds the next row ends."""
+    place = (n_rows - replaced_at) * N_SEGMENTS // replaced_at + 1
+    return replaced_at + -(-place * replaced_at // N_SEGMENTS)
+
+
+class StreamSolver(SolverState):
+    """A solver that reads rows once, without end, and states the number of rows that it wants next."""
+
+    done: ClassVar[bool] = False  # more rows are always welcome
+    n_queries: ClassVar[int | None] = None  # there is no end
+    n_replies: ClassVar[int] = 0  # to count towards
+    description: ClassVar[str] = "segments of rows"
+
+    dimension: int
+    n_rows: int
+
+    @property
+    @abstractmethod
+    def components(self) -> Components:
+        """The components, if there are any yet."""
+
+    @property
+    @abstractmethod
+    def n_rows_wanted(self) -> int:
+        """The number of rows of the next reply."""
+
+    @property
+    @abstractmethod
+    def next_segments(self) -> list[int]:
+        """The numbers of rows of all replies to the current query."""
+
+    @abstractmethod
+    def so_far(self, reply: Any, n_rows: int) -> Any:
+        """Return the best estimate from all rows, given those since the last reply, which may be none."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether components are found."""
+        return bool(self.components.n_components)
+
+
+def check_n_rows(n_rows: int | None) -> int:
+    """Return the number of rows of a reply; raise if it is not given."""
+    if n_rows is None:
+        raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
+    return n_rows
+
+
+class Doubling(StreamSolver):
+    """A solver that finds components, and replaces their vectors whenever the number of rows has doubled.
+
+    Until they are found, `replaced_at` is the number of rows at which it looks for them.
+    """
+
+    order: int
+    replaced_at: int
+    tracking: Tracker | None
+
+    @property
+    def n_rows_wanted(self) -> int:
+        """Rows until components are looked for, or of the segment that begins with the next row."""
+        end = self.replaced_at if self.tracking is None else segment_end(self.n_rows, self.replaced_at)
+        return end - self.n_rows
+
+    @property
+    def next_segments(self) -> list[int]:
+        """The sizes of the segments that have the current query."""
+        if self.tracking is None:
+            return [self.n_rows_wanted]
+        sizes, n_rows = list[int](), self.n_rows
+        while n_rows < 2 * self.replaced_at:
+            sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
+            n_rows += sizes[-1]
+        return sizes
+
+    @property
+    def components(self) -> Components:
+        """The components at the last replacement; none before they are found."""
+        return no_components(self.dimension, self.order) if self.tracking is None else self.tracking.components
+
+
+# Policies -------------------------------------------------------------------------------------------------------------
 
 
 class Batches(ABC):

@@ -15,13 +15,12 @@ from typing import Any
 from odeco._util.files import faults_of, load_arrays, save_arrays
 from odeco._util.schema import each, flag, nothing_or, plain_settings, record, require, text, whole
 from odeco._util.state import State, array_field, check_names, part_field
-from odeco.online.batches import Place
+from odeco.online.batches import N_SEGMENTS, Place, StreamSolver
 from odeco.online.block import below
-from odeco.online.entries import N_SEGMENTS, EntriesSolver, MomentSolver, StreamSolver
+from odeco.online.entries import CoreSolver, EntriesSolver, MomentSolver
 from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.one_pass import DriftSolver, OnePassSolver
 from odeco.online.private import Notes
-from odeco.online.range_finder import CoreSolver
 from odeco.online.run import Run, Unit
 from odeco.online.settings import Settings
 from odeco.online.sums import RowSum, SavedSum

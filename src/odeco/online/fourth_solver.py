@@ -32,7 +32,7 @@ from odeco.cp.symmetric import SymmetricProblem
 from odeco.cp.whitening import Whitener
 from odeco.errors import BadRowError, StreamEndedError
 from odeco.io.rows import is_sparse, stored_numbers
-from odeco.online.entries import StreamSolver, check_n_rows
+from odeco.online.batches import StreamSolver, check_n_rows
 from odeco.online.fourth_moment import (
     N_GROUPS,
     FourthComponents,

@@ -34,6 +34,7 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.errors import RankError, StreamEndedError
 from odeco.io.rows import is_sparse, join_rows, row_slice
+from odeco.online.batches import CLEAR, N_SEGMENTS, Doubling, check_n_rows, first_search
 from odeco.online.block import (
     QuantizedRows,
     RowBlock,
@@ -43,7 +44,6 @@ from odeco.online.block import (
     most_quantized_rows,
     row_chunks,
 )
-from odeco.online.entries import CLEAR, N_SEGMENTS, Doubling, check_n_rows, first_search
 from odeco.online.search import SAME, Found, clear_components, count_components, mean_over, search_rows
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components, no_components

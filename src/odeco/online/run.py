@@ -25,9 +25,8 @@ from odeco.cp.rank import RankEvidence, no_signal_error
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.errors import BadRowError, DominantColumnWarning, RankError, StreamEndedError
 from odeco.io.rows import is_sparse, row_slice, stored_numbers
-from odeco.online.batches import Batches, Place, Progress
+from odeco.online.batches import Batches, Place, Progress, StreamSolver
 from odeco.online.block import largest_number, over_power_of_two
-from odeco.online.entries import StreamSolver
 from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.one_pass import OnePassSolver

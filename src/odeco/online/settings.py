@@ -7,11 +7,17 @@ from typing import Literal, get_args
 
 from odeco._util.arguments import check_choice, check_count, check_forgetting, check_number, check_order
 from odeco.online.batches import Batches, FreshRows, OnePass, Passes
-from odeco.online.entries import EntriesSolver, MomentSolver, check_columns, moment_bytes
+from odeco.online.entries import (
+    DEFAULT_ROUNDS,
+    CoreSolver,
+    EntriesSolver,
+    MomentSolver,
+    check_columns,
+    moment_bytes,
+)
 from odeco.online.fourth_solver import FourthMomentSolver, whole_bytes
 from odeco.online.one_pass import DriftSolver, OnePassSolver
 from odeco.online.private import Guarantee, NoisyMean
-from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
 from odeco.online.run import BatchMean, Run
 from odeco.power.power_method import PowerSolver, Schedule
 from odeco.power.solver import Solver

@@ -19,7 +19,7 @@ from odeco._util.types import FloatArray
 from odeco.cp.overcomplete import fit_overcomplete
 from odeco.cp.small import core_width, decompose_core, decompose_noisy, leading_directions
 from odeco.cp.subspace_power import largest_rank
-from odeco.online.range_finder import DEFAULT_ROUNDS
+from odeco.online.entries import DEFAULT_ROUNDS
 from odeco.privacy.found import Found, found_by_least_squares, found_in_core, found_in_entries
 from odeco.privacy.holders.protocol import unpack
 from odeco.privacy.holders.records import RecordLevel
