@@ -1,7 +1,7 @@
 """When a batch of rows is complete, and what follows: after a number of rows, when the solver says so, or by passes.
 
 A solver that reads rows once (`StreamSolver`) says how many it wants next; `Doubling` is the base of those that replace
-their vectors whenever the number of rows has doubled. Other solvers are told by a policy: `FreshRows` or `Passes`.
+their vectors whenever the number of rows has doubled. For other solvers a policy decides: `FreshRows` or `Passes`.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Batches(ABC):
 
     @abstractmethod
     def sizes(self, run: Run, n_rows: int) -> Iterable[int]:
-        """Return the sizes of batches, out of `n_rows` rows, for which the question of a run is known."""
+        """Return the sizes of batches, out of `n_rows` rows, for which the query of a run is known."""
 
     def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
         """Return these batches: their first row, and the first and last of their rows that are still to be read."""
@@ -251,7 +251,7 @@ class FreshRows(Batches):
         return self.batch_size - run.total.n_rows
 
     def sizes(self, run: Run, n_rows: int) -> list[int]:  # noqa: ARG002 - one batch
-        """Return that of the current batch: the next question depends on its mean."""
+        """Return that of the current batch: the next query depends on its mean."""
         return [self.batch_size]
 
     def following(self, state: Solver) -> Solver:
@@ -302,7 +302,7 @@ class OnePass(Batches):
         return _stream_solver(run).n_rows_wanted - run.total.n_rows
 
     def sizes(self, run: Run, n_rows: int) -> list[int]:  # noqa: ARG002 - the solver knows
-        """Return those of all segments that have the current question."""
+        """Return those of all segments that have the current query."""
         return _stream_solver(run).next_segments
 
     def end_pass(self, run: Run) -> None:
@@ -329,14 +329,14 @@ def _stream_solver(run: Run) -> StreamSolver:
 class Passes(Batches):
     """A batch is a pass over data that can be read again, or a segment of a pass.
 
-    The solver asks its question in the first pass; the others, `n_passes` in all, refine the components. Vectors change
+    The solver makes its query in the first pass; the others, `n_passes` in all, refine the components. Vectors change
     only at the end of a pass, so that all its segments have images of the same vectors.
     """
 
     n_passes: int
 
     def room(self, run: Run) -> int | None:
-        """Return the rows that the current segment still takes; None while a question needs a whole pass."""
+        """Return the rows that the current segment still takes; None while a query needs a whole pass."""
         height = self._height(run)
         return None if height is None else height - run.total.n_rows
 
@@ -351,7 +351,7 @@ class Passes(Batches):
         return repeat(self._height(run) or n_rows)
 
     def end_pass(self, run: Run) -> None:
-        """Close the batch, and continue with the next question, or with a pass that refines."""
+        """Close the batch, and continue with the next query, or with a pass that refines."""
         if run.total.n_rows:
             run.close()
         state, refining = run.state, isinstance(run.state, Tracker)

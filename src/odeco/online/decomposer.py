@@ -192,7 +192,7 @@ class OnlineDecomposer:
                     run.weights = PushedWeights(run.weights.up_to(run.n_rows), np.empty(0))
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
-                if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
+                if self._account is not None:  # clipped rows are never bad; an error must not depend on one
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
                 if on_cluster:
                     raise

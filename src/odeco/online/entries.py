@@ -1,10 +1,10 @@
-"""Solvers that ask for the whole moment, or for its core in the span of its components.
+"""Solvers whose query is the whole moment, or its core in the span of its components.
 
 `MomentSolver` averages the distinct entries over all rows, and decomposes their mean whenever a result is wanted: for
-few columns. `EntriesSolver` asks for them once: in passes, and for private streams, where every query costs.
+few columns. `EntriesSolver` makes one query for them: in passes, and for private streams, where every query costs.
 
-`CoreSolver` asks for fewer numbers, with memory linear in d. The image T(I, u, …, u) of *any* u lies in the span of the
-components. So the images of one block of random vectors, asked two or three times, find that span; one more query gets
+`CoreSolver` needs fewer numbers, and memory linear in d. The image T(I, u, …, u) of *any* u lies in the span of the
+components. So two or three queries for the images of a block of random vectors find that span; one more query gets
 the small core T(Q, …, Q) for a basis Q of it, which is then decomposed. A few queries take the place of the k R queries
 of Algorithm 2.
 """
@@ -41,7 +41,7 @@ _N_STEPS = 10
 #: Rounds of images before the core; one more changes little (see benchmarks/streaming.py).
 DEFAULT_ROUNDS = 3
 
-#: Directions beyond the k strongest that the next round asks in, for components that the noise still hides.
+#: Directions beyond the k strongest that the next round keeps, for components that the noise still hides.
 SPARE_DIRECTIONS = 2
 
 
@@ -51,7 +51,7 @@ def moment_bytes(dimension: int) -> int:
 
 
 class WholeMoment:
-    """A solver that asks for every distinct entry of a moment of order 3."""
+    """A solver whose query is every distinct entry of a moment of order 3."""
 
     status: ClassVar[str] = "the whole moment"
     order: ClassVar[int] = 3
@@ -245,7 +245,7 @@ def dense(packed: FloatArray | None, dimension: int) -> DenseTensor:
 
 
 def mixtures(basis: FloatArray, n_components: int, seed: list[int]) -> FloatArray:
-    """Return random unit vectors in the span of the strongest directions of a basis, to ask about next.
+    """Return random unit vectors in the span of the strongest directions of a basis, for the next query.
 
     Not the basis itself: images are quadratic, and squaring the coordinates of an orthonormal basis can leave far fewer
     directions than it has. Random combinations have independent squares, so that their images span the components.

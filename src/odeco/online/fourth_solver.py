@@ -186,7 +186,7 @@ class FourthMomentSolver(StreamSolver):
 
     @property
     def next_segments(self) -> list[int]:
-        """The sizes of the next segments with the same question."""
+        """The sizes of the next segments with the same query."""
         return [self.n_rows_wanted] * (1 if self.frame is None else _N_SEGMENTS)
 
     @property

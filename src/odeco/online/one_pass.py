@@ -14,7 +14,7 @@ the count of rows only, so the result does not depend on how rows are cut.
 `DriftSolver` is for a stream whose distribution drifts: components that move are followed, new ones found, vanished
 ones dropped. Rows come in batches, and the weight of the past fades by a factor with each of them. Components that move
 slowly are followed by the images of each batch. A component that appears has no image yet, so the last rows are kept,
-as many as the mean stands for; whenever all of them are new, it is tested whether the components are still there, and
+the number of rows that the mean stands for. Whenever all of them are new, the components are tested against them, and
 the rows are searched again.
 """
 
@@ -133,7 +133,7 @@ class OnePassSolver(Doubling):
 
     @property
     def probes(self) -> FloatArray:
-        """The vectors to ask about: those dual to the components; none while rows are kept."""
+        """The vectors of the next query: those dual to the components; none while rows are kept."""
         return np.empty((self.dimension, 0)) if self.tracking is None else self.tracking.probes
 
     @property
@@ -331,7 +331,7 @@ class DriftSolver(OnePassSolver):
 
     @property
     def probes(self) -> FloatArray:
-        """A block without columns: rows are asked for."""
+        """A block without columns: the query is for rows."""
         return np.empty((self.dimension, 0))
 
     @property
@@ -341,7 +341,7 @@ class DriftSolver(OnePassSolver):
 
     @property
     def next_segments(self) -> list[int]:
-        """The sizes of the batches that are asked for: one."""
+        """The size of the next batch."""
         return [self.batch_rows]
 
     def advance(self, reply: Any, n_rows: int | None = None) -> DriftSolver:
@@ -361,13 +361,13 @@ class DriftSolver(OnePassSolver):
             after = replace(after, rank_evidence=found.rank_evidence)
             if found.components.n_components:
                 after = after._follow(found.components, block)
-            if after.tracking is not None and not found.complete:  # they may fit noise: nothing is said of errors
+            if after.tracking is not None and not found.complete:  # they may fit noise: their errors are unknown
                 after = replace(after, tracking=replace(after.tracking, n_deviations=0.0))
         return after if after.tracking is None else after.tracking
 
     @property
     def _fewest_components(self) -> int:
-        """1: components come and go, so fewer may be there than are asked for."""
+        """1: components come and go, so there may be fewer than `n_components`."""
         return 1
 
     @property
@@ -387,7 +387,7 @@ class DriftSolver(OnePassSolver):
         return replace(self, block=block, tracking=tracking, n_rows=self.n_rows + n_rows)
 
     def _searched_again(self, block: RowBlock) -> DriftSolver:
-        """Drop components that the last rows do not bear out, and add those that they show."""
+        """Drop components that the last rows do not confirm, and add those that they show."""
         after = replace(self, searched_at=self.n_rows)
         try:
             found = self._search(block)

@@ -54,7 +54,7 @@ class Unit(State):
 
 
 class BatchMean:
-    """Makes the reply to a question from the sum over the rows of a batch: the plain mean.
+    """Makes the reply to a query from the sum over the rows of a batch: the plain mean.
 
     What is carried from one batch to the next are its *notes*, a value that the run keeps: a run that goes back to an
     earlier snapshot takes the notes with it. Here the note is the unit of all means, which is chosen at the
@@ -66,9 +66,9 @@ class BatchMean:
     norm_bound: float | None = None
 
     def sum_for(self, state: Solver) -> RowSum:
-        """Return the empty sum for the question of a solver."""
+        """Return the empty sum for the query of a solver."""
         if state.query == "value":
-            raise RuntimeError("The question of a stream must be an image, a core, entries or rows.")
+            raise RuntimeError("The query of a stream must be an image, a core, entries or rows.")
         if state.query == "rows":
             limit = state.row_limit if isinstance(state, OnePassSolver) else None
             return KeptRows(state.probes, state.order, limit)
@@ -83,7 +83,7 @@ class BatchMean:
         return notes
 
     def reply(self, run: Run, *, keep: bool = False) -> tuple[Any, Any]:
-        """Return the reply to the question of a run, from the sum over its batch; and what `notes_after` needs.
+        """Return the reply to the query of a run, from the sum over its batch; and what `notes_after` needs.
 
         With `keep`, the sum is kept, because the batch goes on.
         """
@@ -175,7 +175,7 @@ class Snapshot(NamedTuple):
 
 
 class Run:
-    """A solver, the sum over rows that its question needs, when a batch is complete, and how its mean is made."""
+    """A solver, the sum over rows that its query needs, when a batch is complete, and how its mean is made."""
 
     def __init__(self, state: Solver, batches: Batches, mean: BatchMean | None = None, **position: Any) -> None:
         """Begin with an empty sum; `position` are fields of `RunState`, for a run that does not begin with row 0."""
@@ -196,7 +196,7 @@ class Run:
 
     @property
     def total(self) -> RowSum:
-        """The sum for the current question."""
+        """The sum for the current query."""
         return self._now.total
 
     @property
@@ -269,7 +269,7 @@ class Run:
                 self.close()
                 if report is not None:
                     report(self.progress)
-        if self.mean.norm_bound is None:  # of private rows nothing is kept, and nothing said
+        if self.mean.norm_bound is None:  # nothing is kept of private rows
             self.squares.update(rows)
 
     def take(self, part: Part, *, dense: bool) -> None:
@@ -311,7 +311,7 @@ class Run:
             raise no_signal_error(evidence.weights, evidence.noise_levels, state.components, advice)
 
     def go_on_with(self, state: Solver, **changes: Any) -> None:
-        """Continue with another solver and an empty sum for its question; rows in the old sum are dropped."""
+        """Continue with another solver and an empty sum for its query; rows in the old sum are dropped."""
         self._now = replace(self._now, state=state, total=self.mean.sum_for(state), **changes)
 
     def go_on_at(self, place: Place) -> None:
@@ -392,7 +392,7 @@ class Run:
 # zero. The unit vector u at which u_c uⱼ u_k is largest has u_c² = 1/3 (at order p, 1 − 2/p), so these components lean
 # on column c, which components beside e_c that are orthogonal to it never do.
 #
-# So a column is said to dominate if the leading vector is the column, if r > 3q (the moments that it shares with the
+# So a column dominates if the leading vector is the column, if r > 3q (the moments that it shares with the
 # others are then three times those of the others alone), and if the other components lean on it on average: deflation
 # gives most of what c shares to the first of them. With no other component to show that, it must be r > 10q.
 

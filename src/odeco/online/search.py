@@ -105,7 +105,7 @@ def search_rows(
     Three of four rows are searched, and the others say whether joint power steps make it better, and which components
     are clear. If not all are, quantized rows are searched for hidden ones, and fewer are tried, down to `fewest` (by
     default none): with one too many, two share what belongs to one, and neither is clear. If all are, or if the search
-    is `final`, all rows are searched in the way that was better. No row is then left to bear out what that finds, so
+    is `final`, all rows are searched in the way that was better. No row is then left to confirm what that finds, so
     components that were clear and are not found again take its place.
     """
     n_rows = int(rows.shape[0])
@@ -151,7 +151,7 @@ def _vectors_in_span(span: tuple[FloatArray, FloatArray], n_components: int, see
 
 
 def count_components(rows: Any, order: int, seed: int) -> Found:
-    """Search rows for all components that rows held out bear out."""
+    """Search rows for all components that held-out rows confirm."""
     n_rows, d = (int(size) for size in rows.shape)
     nothing = no_components(d, order)
     if n_rows < 2 * N_GROUPS:
@@ -180,7 +180,7 @@ def count_components(rows: Any, order: int, seed: int) -> Found:
 
 
 def mean_over(rows: Any, question: Any, block: FloatArray, order: int) -> FloatArray:
-    """Return the mean over rows that a question asks for."""
+    """Return the mean over rows that is the reply to a query."""
     total = RowSum(question, block, order)
     for piece in row_chunks(rows) if isinstance(rows, QuantizedRows) else [rows]:
         total.update(piece)

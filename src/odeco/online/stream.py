@@ -308,7 +308,7 @@ class ClusterReader:
         """Do nothing: the fingerprint identifies the rows."""
 
     def feed(self, run: Run) -> Iterator[int]:
-        """Send the questions of a run one after the other, each for all rows for which it is known."""
+        """Send the queries of a run one after the other, each for all rows for which it is known."""
         total, checksum, n_read = run.total, 0, 0
         if total.held.waiting or total.n_rows % rows_per_unit(self.n_features, sparse=self._rows.sparse):
             run.begin_batch_again()  # the run stopped in the middle of a leaf, in a process that reads rows

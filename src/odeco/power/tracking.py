@@ -77,7 +77,7 @@ class Tracker(SolverState):
         The evidence for the number of components, if that was not given.
     confirmed : array of k booleans, or None
         Which components rows confirm that did not find them. The others may fit noise, and rows that found them would
-        bear them out, so nothing is said of their angles. None if no rows were held out: in passes, components of
+        confirm them, so their angles are unknown. None if no rows were held out: in passes, components of
         order 3 then count as confirmed above the weight that noise alone would show.
     """
 
@@ -253,8 +253,8 @@ class Tracker(SolverState):
     def confirmed_by_last_rows(self, n_errors: float) -> NDArray[np.bool_]:
         """Tell which values over the rows since the vectors were moved last are larger than `n_errors` of their errors.
 
-        These rows had no part in the vectors. After few deviations the errors themselves are uncertain, and as many
-        more are asked for as Student's law says.
+        These rows had no part in the vectors. After few deviations the errors themselves are uncertain, so the number
+        of errors is that of Student's law.
         """
         n_rows = self.weight - self.settled_weight
         if self.n_deviations < 2 or n_rows <= 0:
