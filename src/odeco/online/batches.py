@@ -235,16 +235,14 @@ class FreshRows(Batches):
 
     Once all components are found, the rows that follow refine them, and the weight of the past fades by `forgetting`;
     for Algorithm 2 on data that are pulled the run ends instead (`stops_when_found`). The components found count as the
-    rows of one batch if their mean is as good as those that follow (`found_counts`); in a private run it is not, since
-    components that were chosen for their weight in noisy means owe some of it to the noise. Nor are these refined
-    together (`orthogonal`).
+    rows of one batch. In a private run they do not, since components that were chosen for their weight in noisy means
+    owe some of it to the noise; nor are these refined together.
     """
 
     batch_size: int
     forgetting: float = 1.0
     stops_when_found: bool = False
-    found_counts: bool = True
-    orthogonal: bool = False
+    private: bool = False
 
     def room(self, run: Run) -> int:
         """Return the number of rows that the current batch still takes."""
@@ -256,10 +254,10 @@ class FreshRows(Batches):
 
     def following(self, state: Solver) -> Solver:
         """Return the same solver or, once it is done, the one that refines its components."""
-        n_rows = self.batch_size if self.found_counts else 0
         if not state.done:
             return state
-        return Tracker.after(state, n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
+        n_rows = 0 if self.private else self.batch_size
+        return Tracker.after(state, n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.private)
 
     def end_pass(self, run: Run) -> None:
         """Raise if the solver needs more batches."""

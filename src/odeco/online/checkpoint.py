@@ -134,7 +134,7 @@ class RunFile:
             settings, names = Settings(**header.pop("settings")), header.pop("names")
             run = weights = None
             if arrays:
-                notes = Unit if settings.guarantee is None else Notes
+                notes = Notes if settings.private else Unit
                 run = SavedRun.from_arrays(arrays, "run", parts={"notes": notes})
                 if SavedSum.is_in(arrays, "weights"):
                     weights = SavedSum.from_arrays(arrays, "weights")
@@ -158,7 +158,7 @@ class RunFile:
     def _check(self) -> None:
         """Raise `ValueError` unless settings, solver and sum are those of one run."""
         settings, run = self.settings, self.run
-        private = settings.guarantee is not None
+        private = settings.private
         require(private == (self.account is not None), "a private run must have an account, and no other may")
         require(settings.n_passes is None or self.source is not None, "rows that are pushed are read once")
         if run is not None:
@@ -211,7 +211,7 @@ def _check_sum(settings: Settings, run: SavedRun) -> None:
         shape = RowSum(query, solver.probes, solver.order).shape
         for level in held.levels:
             # A private run merges probes that have converged to the same vector.
-            merged = settings.guarantee is not None and level.ndim == 2 and 1 <= level.shape[1] <= shape[-1]
+            merged = settings.private and level.ndim == 2 and 1 <= level.shape[1] <= shape[-1]
             fits = level.shape == shape or (merged and level.shape[0] == shape[0])
             require(fits, "its sum must be that of its query")
     # A batch is closed as soon as it is complete: without room left, pushing rows would never end.

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import asdict
 from html import escape
 from typing import Any, Literal, Self
 
@@ -136,18 +137,8 @@ class OnlineDecomposer:
         guarantee = settings.guarantee
         if guarantee is None and noise is not None:
             raise ValueError("`noise` is for private runs. Got one without `epsilon`, `delta` and `norm_bound`.")
-        account = None if guarantee is None else Account(Ledger(guarantee.mu), noise)
-        self._begin(settings, as_seed(rng), account, callback, progress)
-
-    def _begin(
-        self,
-        settings: Settings,
-        seed: int,
-        account: Account | None,
-        callback: Callable[[Progress], object] | None,
-        progress: bool,
-    ) -> None:
-        self._settings, self._seed, self._account = settings, seed, account
+        self._settings, self._seed = settings, as_seed(rng)
+        self._account = None if guarantee is None else Account(Ledger(guarantee.mu), noise)
         self._callback, self._has_bar = callback, progress
         self._run: Run | None = None
         self._names: tuple[str, ...] | None = None
@@ -241,23 +232,24 @@ class OnlineDecomposer:
         """Return the components found so far; None if there are none. Raise `RankError` if the rows show none."""
         run = self._run
         with suppress(StreamEndedError):
-            found = None if run is None or not run.n_rows else run.result(self._names)
-            return found if found is not None and len(found.weights) else None
+            return None if run is None or not run.n_rows else run.result(self._names)
         return None
 
     @property
     def method(self) -> Method:
         """The solver that finds the components; ``"auto"`` before the first rows."""
-        return self._settings.method if self._run is None else self._settings.chosen_method(self._dimension)[0]
+        return self._chosen[0]
 
     @property
     def method_reason(self) -> str:
         """Why that method was chosen."""
-        return "rows decide" if self._run is None else self._settings.chosen_method(self._dimension)[1]
+        return self._chosen[1]
 
     @property
-    def _dimension(self) -> int:
-        return 0 if self._run is None else int(self._run.total.block.shape[0])
+    def _chosen(self) -> tuple[Method, str]:
+        if self._run is None:
+            return self._settings.method, "rows decide"
+        return self._settings.chosen_method(self._run.total.block.shape[0])
 
     @property
     def weights_(self) -> FloatArray:
@@ -284,7 +276,7 @@ class OnlineDecomposer:
         """The progress of the run."""
         if self._run is not None:
             return self._run.progress
-        n_batches, size = self._settings.n_batches(), self._settings.batch_size or 0
+        n_batches, size = self._settings.n_batches, self._settings.batch_size or 0
         return Progress("waiting for rows", 0.0, self.n_rows, None if n_batches is None else n_batches * size)
 
     def result(self) -> StreamDecomposition | PrivateStreamDecomposition:
@@ -355,8 +347,9 @@ class OnlineDecomposer:
                 "Pass it to odeco.decompose_stream as `checkpoint`, with the same data."
             )
         account = None if file.account is None else Account.opened(file.account, path, noise)
-        online = cls.__new__(cls)
-        online._begin(file.settings, file.seed, account, callback, progress)
+        given = {name: value for name, value in asdict(file.settings).items() if name != "n_passes"}
+        online = cls(**given, callback=callback, progress=progress)
+        online._seed, online._account = file.seed, account
         online._run, online._names = file.resume(account), file.names
         if file.weights is not None and online._run is not None:
             online._run.weights = PushedWeights.restored(file.weights)

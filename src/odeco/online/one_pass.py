@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,9 @@ class OnePassSolver(Doubling):
         Whether rows are multiplied by roots of weights, so that their sizes differ.
     """
 
+    #: The fewest components that a search may return; None for all of them.
+    fewest: ClassVar[int | None] = None
+
     dimension: int = array_field(kind="i", low=1)
     order: int = array_field(kind="i", low=MINIMUM_ORDER, high=MAX_ORDER)
     seed: int = array_field(kind="i", low=0)
@@ -99,17 +102,24 @@ class OnePassSolver(Doubling):
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
-        k, tracking, block = self.n_components, self.tracking, self.block
+        self._check_block()
+        require(self.n_rows_wanted > 0 or self.in_passes, "it must want rows")
+        if self.tracking is not None:
+            same = self.n_components in (None, self.tracking.components.n_components) and self.tracking.per_pass
+            require(same, "its components must be those that it was started for")
+            require(self.replaced_at <= self.n_rows < 2 * self.replaced_at, "its vectors must be replaced in time")
+
+    def _check_block(self) -> None:
+        """Raise `ValueError` if its block and its components are not those of its rows."""
+        k, block = self.n_components, self.block
         require(k is None or k <= self.dimension, "there must be at most d components")
         require(block is None or block.dimension == self.dimension, "its block must have d columns")
-        require((block is None or block.n_rows <= self.n_rows), "its block must be of rows that it has taken in")
-        require(self.n_rows_wanted > 0 or self.in_passes, "it must want rows")
-        if tracking is not None:
-            found = tracking.components
-            fits = (found.dimension, found.order) == (self.dimension, self.order) and tracking.per_pass
-            require(fits and k in (None, found.n_components), "its components must be those that it was started for")
+        require(block is None or block.n_rows <= self.n_rows, "its block must be of rows that it has taken in")
+        if self.tracking is not None:
+            found = self.tracking.components
+            fits = (found.dimension, found.order) == (self.dimension, self.order)
+            require(fits, "its components must be those of its moment")
             require(block is not None, "components must come from a block")
-            require(self.replaced_at <= self.n_rows < 2 * self.replaced_at, "its vectors must be replaced in time")
 
     @classmethod
     def start(
@@ -134,7 +144,7 @@ class OnePassSolver(Doubling):
     @property
     def probes(self) -> FloatArray:
         """The vectors of the next query: those dual to the components; none while rows are kept."""
-        return np.empty((self.dimension, 0)) if self.tracking is None else self.tracking.probes
+        return np.empty((self.dimension, 0)) if self.tracking is None or self.query == "rows" else self.tracking.probes
 
     @property
     def row_limit(self) -> RowLimit | None:
@@ -205,13 +215,15 @@ class OnePassSolver(Doubling):
                 f"A search for {self.n_components} components needs at least {2 * self.n_components} rows. Got "
                 f"{block.n_rows}. Pass more rows."
             )
-        k, fewest = self.n_components, self._fewest_components
-        return search_rows(block.rows, k, self.order, self.seed, fewest=fewest, final=final, weighted=self.weighted)
-
-    @property
-    def _fewest_components(self) -> int | None:
-        """The fewest components that a search may return; None for all of them."""
-        return None
+        return search_rows(
+            block.rows,
+            self.n_components,
+            self.order,
+            self.seed,
+            fewest=self.fewest,
+            final=final,
+            weighted=self.weighted,
+        )
 
     def _searched(self) -> OnePassSolver:
         """Search the block if it has rows enough; begin to refine, or keep more rows."""
@@ -306,33 +318,25 @@ class DriftSolver(OnePassSolver):
         The number of rows when the last ones were searched.
     """
 
+    fewest: ClassVar[int | None] = 1  # components come and go
+
     forgetting: float = array_field(low=0, high=1, default=1.0)
     batch_rows: int = array_field(kind="i", low=1, default=1)
     searched_at: int = array_field(kind="i", low=0, default=0)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
-        tracking, block, k = self.tracking, self.block, self.n_components
-        require(k is None or k <= self.dimension, "there must be at most d components")
-        require(block is None or block.dimension == self.dimension, "its block must have d columns")
-        require(block is None or block.n_rows <= self.n_rows, "its block must be of rows that it has taken in")
+        self._check_block()
         require(self.searched_at <= self.n_rows, "rows that were searched must have been taken in")
         require(not self.in_passes, "rows that drift are read once")
-        if tracking is not None:
-            found = tracking.components
-            fits = (found.dimension, found.order) == (self.dimension, self.order)
-            require(fits and (k is None or found.n_components <= k), "its components must be those of its moment")
-            require(block is not None, "components must come from a block")
+        if self.tracking is not None and self.n_components is not None:
+            found = self.tracking.components
+            require(found.n_components <= self.n_components, "it must have no more components than it may find")
 
     @property
     def query(self) -> Literal["rows"]:
         """What is needed next: rows, which are kept for a while."""
         return "rows"
-
-    @property
-    def probes(self) -> FloatArray:
-        """A block without columns: the query is for rows."""
-        return np.empty((self.dimension, 0))
 
     @property
     def n_rows_wanted(self) -> int:
@@ -364,11 +368,6 @@ class DriftSolver(OnePassSolver):
             if after.tracking is not None and not found.complete:  # they may fit noise: their errors are unknown
                 after = replace(after, tracking=replace(after.tracking, n_deviations=0.0))
         return after if after.tracking is None else after.tracking
-
-    @property
-    def _fewest_components(self) -> int:
-        """1: components come and go, so there may be fewer than `n_components`."""
-        return 1
 
     @property
     def _window(self) -> int:

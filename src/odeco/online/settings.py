@@ -89,7 +89,7 @@ class Settings:
         check_choice("method", self.method, METHODS)
         check_choice("moment", self.moment, MOMENTS)
         self._check_number()
-        private = self.guarantee is not None
+        private = self.guarantee is not None  # which is checked
         if check_order(self.order) not in ((3,) if private else (3, 4)) and self.method == "entries":
             orders = "order 3 in a private run" if private else "order 3 or 4"
             raise ValueError(f"method='entries' takes moments of {orders}. Got order {self.order}. Take method='core'.")
@@ -136,7 +136,7 @@ class Settings:
     @property
     def has_batches(self) -> bool:
         """Whether rows come in batches of `batch_size`; otherwise the count of rows decides."""
-        return self.method == "power" or self.forgetting < 1 or self.guarantee is not None
+        return self.method == "power" or self.forgetting < 1 or self.private
 
     def _check_number(self) -> None:
         """Check the number of components, or whether it can be selected automatically."""
@@ -148,7 +148,7 @@ class Settings:
                 f"n_components='auto' takes method='core', which can hold out rows. Got method={self.method!r}. "
                 "Pass n_components as an int, or leave out the method."
             )
-        if self.guarantee is not None:
+        if self.private:
             raise ValueError(
                 "A private run needs `n_components` as an int: selecting it would be one more release. Got 'auto'. "
                 "Pass the largest number that you expect; `result.clear` shows which are above the noise, at no cost."
@@ -158,6 +158,11 @@ class Settings:
     def automatic(self) -> bool:
         """Whether the number of components is selected automatically."""
         return isinstance(self.n_components, str) and self.n_components == "auto"
+
+    @property
+    def private(self) -> bool:
+        """Whether the run is private."""
+        return self.epsilon is not None
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -195,7 +200,7 @@ class Settings:
             return "core", "the whole moment is added up at order 3, and at order 4 where it must be"
         if self.automatic:
             return "core", "rows are held out to select the number of components"
-        if self.forgetting < 1 and self.guarantee is None:
+        if self.forgetting < 1 and not self.private:
             return "core", "the last rows are kept, to find components that appear"
         if dimension > FEW_COLUMNS:
             return "core", f"with more than {FEW_COLUMNS} columns the whole moment would take longer"
@@ -205,7 +210,7 @@ class Settings:
 
     def _fourth_moment_reason(self, dimension: int) -> str | None:
         """Return why the fourth moment is added up: it must be, or, for an unknown number, it can be. None if not."""
-        if self.order != 4 or self.guarantee is not None or self.forgetting < 1:
+        if self.order != 4 or self.private or self.forgetting < 1:
             return None
         if self.moment == "cumulant":
             return "a cumulant takes the whole fourth moment"
@@ -238,33 +243,24 @@ class Settings:
         """The memory that a run may use, in bytes."""
         return max(1, int(self.memory * 1e6))
 
-    def n_batches(self, dimension: int | None = None) -> int | None:
-        """Return the number of batches until there are components; None if there are none, or it is not known."""
-        if not self.has_batches:
-            return None
-        method = self.method if dimension is None else self.chosen_method(dimension)[0]
-        if self.guarantee is not None and method in ("core", "entries"):
-            return DEFAULT_ROUNDS + 1 if method == "core" else 1
+    @property
+    def n_batches(self) -> int | None:
+        """The number of batches until there are components; None if it is not known before the first rows."""
+        if self.private and self.method in ("core", "entries"):
+            return DEFAULT_ROUNDS + 1 if self.method == "core" else 1
         k = self.n_components
-        if method != "power" or self.n_iterations is None or isinstance(k, str):
-            return None
-        return k * self.n_iterations
+        return k * self.n_iterations if self.method == "power" and self.n_iterations and isinstance(k, int) else None
 
     def search(self, dimension: int, seed: int) -> Solver:
         """Return the solver in its initial state."""
         k = None if isinstance(self.n_components, str) else self.n_components
         method, memory, order = self.chosen_method(dimension)[0], self.bytes_allowed, self.order
         # Private components are taken to be orthogonal: a joint fit learns more noise.
-        private, in_passes = self.guarantee is not None, self.n_passes is not None and self.n_passes > 1
+        private, in_passes = self.private, self.n_passes is not None and self.n_passes > 1
         if method == "power" and k is not None:
-            plan = Schedule.default(
-                dimension,
-                k,
-                n_restarts=self.n_restarts,
-                n_iterations=self.n_iterations,
-                weight_from="last_image",
-            )
-            return PowerSolver.start(plan, order=order, parts=(dimension,), seed=seed)
+            L, R = self.n_restarts, self.n_iterations
+            schedule = Schedule.default(dimension, k, n_restarts=L, n_iterations=R, weight_from="last_image")
+            return PowerSolver.start(schedule, order=order, parts=(dimension,), seed=seed)
         if method == "entries" and order == 4:
             cumulant = self.moment == "cumulant"
             return FourthMomentSolver.start(dimension, k, seed=seed, memory=memory, cumulant=cumulant)
@@ -284,11 +280,8 @@ class Settings:
 
     def batches(self, *, stops_when_found: bool = False) -> Batches:
         """Return the policy: a batch is `batch_size` fresh rows, a pass or a segment of one, or a count of rows."""
-        private = self.guarantee is not None
-        if self.batch_size is not None and (self.method == "power" or private):
-            return FreshRows(
-                self.batch_size, self.forgetting, stops_when_found, found_counts=not private, orthogonal=private
-            )
+        if self.batch_size is not None and (self.method == "power" or self.private):
+            return FreshRows(self.batch_size, self.forgetting, stops_when_found, private=self.private)
         if self.n_passes is not None and self.n_passes > 1:
             return Passes(self.n_passes)
         return OnePass()
