@@ -45,7 +45,7 @@ from odeco.online.fourth_moment import (
     sum_products,
     with_columns,
 )
-from odeco.online.fourth_rank import fit_fourth, select_fourth_rank, with_resolution
+from odeco.online.selection import fit_fourth, select_fourth_rank, with_resolution
 from odeco.power.steps import gauss_newton_step
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.flattened import FactoredTensor, FlattenedTensor

@@ -31,7 +31,7 @@ from odeco.errors import RankError
 from odeco.io.rows import is_sparse, row_slice
 from odeco.online.batches import CLEAR
 from odeco.online.block import QuantizedRows, row_chunks
-from odeco.online.held_out import N_GROUPS, HeldOut, select_on_held_out
+from odeco.online.selection import N_GROUPS, HeldOut, select_on_held_out
 from odeco.online.sums import RowSum
 from odeco.power.power_method import zero_image_error
 from odeco.power.tracking import dual_vectors, kept_apart
