@@ -144,14 +144,15 @@ class RunFile:
             file._check()
         return file
 
-    def resume(self, account: Account | None = None, *, stops_when_found: bool = False) -> Run | None:
+    def resume(self, account: Account | None = None) -> Run | None:
         """Return the run as it was saved; None if it had not begun."""
         saved, settings = self.run, self.settings
         if saved is None:
             return None
         with faults_of(self.path or "", _REMEDY):
-            batches, mean = settings.batches(stops_when_found=stops_when_found), settings.mean(saved.dimension, account)
-            run = Run(saved.solver, batches, mean, n_closed=saved.n_closed, place=saved.place, notes=saved.notes)
+            mean = settings.mean(saved.dimension, account)
+            position: Any = {"n_closed": saved.n_closed, "place": saved.place, "notes": saved.notes}
+            run = Run(saved.solver, settings.batches(), mean, **position)
             run.total.restore(saved.sum)
         return run
 

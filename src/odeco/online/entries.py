@@ -53,14 +53,10 @@ def moment_bytes(dimension: int) -> int:
 class WholeMoment:
     """A solver whose query is every distinct entry of a moment of order 3."""
 
+    query: ClassVar[Literal["entries"]] = "entries"
     status: ClassVar[str] = "the whole moment"
     order: ClassVar[int] = 3
     dimension: int
-
-    @property
-    def query(self) -> Literal["entries"]:
-        """What is needed next."""
-        return "entries"
 
     @property
     def probes(self) -> FloatArray:

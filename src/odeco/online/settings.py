@@ -278,10 +278,10 @@ class Settings:
             dimension, order, seed, memory, in_passes, k, forgetting=self.forgetting, batch_rows=self.batch_size
         )
 
-    def batches(self, *, stops_when_found: bool = False) -> Batches:
+    def batches(self) -> Batches:
         """Return the policy: a batch is `batch_size` fresh rows, a pass or a segment of one, or a count of rows."""
         if self.batch_size is not None and (self.method == "power" or self.private):
-            return FreshRows(self.batch_size, self.forgetting, stops_when_found, private=self.private)
+            return FreshRows(self.batch_size, self.forgetting, private=self.private)
         if self.n_passes is not None and self.n_passes > 1:
             return Passes(self.n_passes)
         return OnePass()
@@ -293,15 +293,6 @@ class Settings:
             return None
         return NoisyMean(guarantee, account, dimension, self.order)
 
-    def start(
-        self,
-        dimension: int,
-        seed: int,
-        account: Account | None = None,
-        *,
-        stops_when_found: bool = False,
-        n_closed: int = 0,
-    ) -> Run:
+    def start(self, dimension: int, seed: int, account: Account | None = None, *, n_closed: int = 0) -> Run:
         """Return the run before its first row; `n_closed` earlier rows have been paid for."""
-        batches = self.batches(stops_when_found=stops_when_found)
-        return Run(self.search(dimension, seed), batches, self.mean(dimension, account), n_closed=n_closed)
+        return Run(self.search(dimension, seed), self.batches(), self.mean(dimension, account), n_closed=n_closed)

@@ -19,7 +19,7 @@ from odeco.io.coerce import as_source
 from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
 from odeco.io.source import BatchSource, Source, is_on_cluster
-from odeco.online.batches import Progress
+from odeco.online.batches import FreshRows, Progress
 from odeco.online.checkpoint import RunFile, SavedRun
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.run import Run
@@ -168,13 +168,14 @@ def decompose_stream(
         moment=moment,
     )
     settings = replace(settings, n_passes=_passes(reader, settings, n_passes))
-    stops_when_found = method == "power"  # Algorithm 2 reads exactly k R batches
     fingerprint = "" if checkpoint is None else reader.fingerprint()
     seconds = check_number("checkpoint_seconds", checkpoint_seconds, 0, float("inf"), closed=True)
     file = Checkpoint(checkpoint, seconds, settings, as_seed(rng), fingerprint)
-    run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
+    run = file.load(any_seed=rng is None)
     if run is None:
-        run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
+        run = settings.start(reader.n_features, file.seed)
+    if isinstance(run.batches, FreshRows):  # Algorithm 2 reads exactly k R batches
+        run.batches = replace(run.batches, stops_when_found=True)
     if reader.weighted is not None:
         settings.check_can_be_weighted(reader.n_features)
         run.weigh(reader.weighted)
@@ -355,7 +356,7 @@ class Checkpoint:
         self.digest: str | None = None
         self._last = time.monotonic()
 
-    def load(self, *, any_seed: bool, stops_when_found: bool) -> Run | None:
+    def load(self, *, any_seed: bool) -> Run | None:
         """Return the run as it was saved last, or None if there is no file.
 
         The seed in the file must be that of this run; with `any_seed` it becomes that of this run.
@@ -374,7 +375,7 @@ class Checkpoint:
                     f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
                 )
         self.digest = file.digest
-        return file.resume(stops_when_found=stops_when_found)
+        return file.resume()
 
     def save_if_due(self, run: Run) -> None:
         """Save if the last save was `seconds` ago."""

@@ -81,6 +81,7 @@ class Tracker(SolverState):
         order 3 then count as confirmed above the weight that noise alone would show.
     """
 
+    query: ClassVar[Literal["image"]] = "image"
     found_in_reply: ClassVar[bool] = True
     n_queries: ClassVar[None] = None
     n_replies: ClassVar[int] = 0  # there is no end to count towards
@@ -144,11 +145,6 @@ class Tracker(SolverState):
             found = found.sorted_by_weight()
         tracker = cls.start(found, n_rows=n_rows if solver.found_in_reply else 0, **settings)
         return replace(tracker, rank_evidence=solver.rank_evidence, confirmed=confirmed)
-
-    @property
-    def query(self) -> Literal["image"]:
-        """Which product with `probes` is needed next."""
-        return "image"
 
     @property
     def order(self) -> int:
