@@ -110,7 +110,7 @@ def segment_end(n_rows: int, replaced_at: int) -> int:
 class StreamSolver(SolverState):
     """A solver that reads rows once, without end, and states the number of rows that it wants next."""
 
-    done: ClassVar[bool] = False  # more rows are always welcome
+    done: ClassVar[bool] = False  # more rows always improve the estimate
     n_queries: ClassVar[int | None] = None  # there is no end
     n_replies: ClassVar[int] = 0  # to count towards
     description: ClassVar[str] = "segments of rows"
@@ -153,7 +153,7 @@ def check_n_rows(n_rows: int | None) -> int:
 class Doubling(StreamSolver):
     """A solver that finds components, and replaces their vectors whenever the number of rows has doubled.
 
-    Until they are found, `replaced_at` is the number of rows at which it looks for them.
+    Until they are found, `replaced_at` is the number of rows at which it searches for them.
     """
 
     order: int
@@ -162,7 +162,7 @@ class Doubling(StreamSolver):
 
     @property
     def n_rows_wanted(self) -> int:
-        """Rows until components are looked for, or of the segment that begins with the next row."""
+        """Rows until the next search, or of the segment that begins with the next row."""
         end = self.replaced_at if self.tracking is None else segment_end(self.n_rows, self.replaced_at)
         return end - self.n_rows
 

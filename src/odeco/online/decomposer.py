@@ -52,7 +52,7 @@ class OnlineDecomposer:
         Rows per batch, the paper's n: for ``"power"``, for private runs, where each release is the mean over one batch,
         and as the unit of `forgetting`. Otherwise everything depends on the count of rows only, and none is taken.
     n_restarts, n_iterations : int, optional
-        The paper's L and R, for ``"power"`` only; by default those of `Plan.default`.
+        The paper's L and R, for ``"power"`` only; by default those of `odeco.power.Schedule.default`.
     order : int
         The order p of the moment.
     moment : {"raw", "cumulant"}

@@ -68,7 +68,7 @@ _STEP_TOLERANCE = 1e-6
 #: Rounds of the range finder in the first rows.
 _N_ROUNDS = 3
 
-#: With W and an unknown number, at most this many components for each column are looked for.
+#: With W and an unknown number, the largest number of components for each column.
 _MOST_PER_COLUMN = 2
 
 #: Arrays of the size of a sum that a run holds: its groups, two levels of the tree of sums and a spare one, the sum

@@ -250,7 +250,7 @@ class OnePassSolver(Doubling):
         if block.n_rows < more:
             quantized = RowBlock.of(QuantizedRows.of(block.rows))
             return replace(self, block=quantized, replaced_at=self.n_rows + min(block.n_rows, more - block.n_rows))
-        if found.components.n_components == 0:  # forget these rows, and look at as many others
+        if found.components.n_components == 0:  # drop these rows, and search others
             return replace(self, block=None, rank_evidence=evidence, replaced_at=self.n_rows + first)
         return self._begin(found)
 

@@ -192,7 +192,7 @@ class NoisyMean(BatchMean):
         return answer, Release(total.block, n_rows, scale, total.question)
 
     def notes_after(self, run: Run, release: Release, after: Solver) -> Notes:
-        """Keep the release, and what its noise means for components that it completed."""
+        """Keep the release, and the errors that its noise causes in components that it completed."""
         notes: Notes = run.notes
         known, components = notes.found, after.components
         errors = np.zeros(0) if known is None else known.weight_errors
@@ -282,7 +282,7 @@ def _merges(state: Solver) -> bool:
 
 
 def _check_size(norm_bound: float, dimension: int, order: int) -> None:
-    """Raise if sums of powers of such rows might over- or underflow: that must not depend on the rows."""
+    """Raise if sums of powers of rows up to the bound might over- or underflow: that must not depend on the rows."""
     smallest = order * math.log10(norm_bound)
     largest = smallest + order / 2 * math.log10(dimension)
     if not (smallest > -_MOST_DIGITS and largest < _MOST_DIGITS):

@@ -56,10 +56,9 @@ class Unit(State):
 class BatchMean:
     """Makes the reply to a query from the sum over the rows of a batch: the plain mean.
 
-    What is carried from one batch to the next are its *notes*, a value that the run keeps: a run that goes back to an
-    earlier snapshot takes the notes with it. Here the note is the unit of all means, which is chosen at the
-    first mean and 1 at ordinary sizes: a solver squares means, and those of very small or very large rows
-    have squares that double precision cannot hold.
+    The run keeps its *notes* from one batch to the next; a run that goes back to an earlier snapshot has the notes of
+    that moment again. Here they are the unit of all means, which is chosen at the first mean and 1 at ordinary sizes: a
+    solver squares means, and those of very small or very large rows have squares that double precision cannot hold.
     """
 
     #: The norm to which rows are clipped before they are added up; None if they are not clipped.
@@ -156,7 +155,7 @@ class Scale(NamedTuple):
 class RunState:
     """The state of a run. It is replaced as a whole, in one step, so that an interrupt never leaves half of it.
 
-    `Run` says what its fields are.
+    Its fields are properties of `Run`.
     """
 
     state: Solver
@@ -211,7 +210,7 @@ class Run:
 
     @property
     def notes(self) -> Any:
-        """What is carried from batch to batch."""
+        """What the mean keeps from batch to batch; see `BatchMean`."""
         return self._now.notes
 
     @property
@@ -405,7 +404,7 @@ LEANING = 0.1
 #: The share of the second moment that a column must have, where other components lean on it, and where there are none.
 MOST, NEARLY_ALL = 0.9, 0.99
 
-#: Rows of a block that are looked at, evenly spaced: shares need few.
+#: The number of rows of a block whose squares are added up, evenly spaced: shares need few.
 ROWS_OF_A_BLOCK = 64
 
 

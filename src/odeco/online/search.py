@@ -41,7 +41,7 @@ from odeco.tensors.dense import DenseTensor, symmetrize
 #: Directions of the second moment and of the unfolding beyond the number of components, for those that noise hides.
 _SPARE_DIRECTIONS = 3
 
-#: One row in this many is held out from the search, and scores what it finds.
+#: Every fourth row is held out from the search, and scores what it finds.
 _ONE_IN = 4
 
 #: Joint power steps in all dimensions.
@@ -248,7 +248,7 @@ def span_of_components(rows: Any, width: int, order: int, seed: int) -> FloatArr
 
 
 def _spans(rows: Any, width: int, order: int, seed: int) -> Iterator[FloatArray]:
-    """Yield such a basis; of quantized rows a first one, and a second in which hidden components were looked for.
+    """Yield that basis; of quantized rows a first one, and a second from a search for hidden components.
 
     The second takes three times as long, and is needed if rows that did not find them leave the first in doubt.
     """

@@ -21,8 +21,7 @@ Components that are too weak to be detected are counted as in tensors: from how 
 the detection level (`expected_undetected`). That level is the larger of two. A component with a smaller gain than that
 of the next component, in the rows that it was fitted to, would not have been found there. And a component must be above
 zero in nearly all held-out groups: by a standard deviation of one group. Where many components are expected below the
-level, one that chance would show now and then is more likely real than not, and is kept; the evidence then states the
-doubt.
+level, one with a moderate p-value is more likely real than not, and is kept; the evidence then states the doubt.
 
 **Fourth moments.** The number is that of the eigenvectors of the flattening of half of the groups of rows that the
 other half confirms. More components than dimensions are found by the subspace power method and least squares
@@ -335,7 +334,7 @@ def _gains(means: GroupMeans, whitener: Whitener, rank: int, most: int, seed: in
         explained = 2 * _inner(fit, tensor) - fit.squared_norm()
         squares = np.sort(np.linalg.eigvalsh(_core(seen, whitener)) ** 2)
         if explained < _LEAST_EXPLAINED * float(squares[-rank:].sum()):
-            return 1.0, 1.0  # no sum of so few components
+            return 1.0, 1.0  # the tensor is not a sum of `rank` components
         fewer = (
             fit_fourth(seen.tensor(whitener, rank - 1), rank - 1, seed) if rank > 1 else no_components(fit.dimension, 4)
         )

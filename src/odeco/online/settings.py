@@ -221,11 +221,11 @@ class Settings:
         return None
 
     def takes_one_pass(self, dimension: int) -> bool:
-        """Return whether one pass gives all that there is to know: the fourth moment is added up."""
+        """Return whether one pass is enough: the fourth moment is added up."""
         return self.order == 4 and self.chosen_method(dimension)[0] == "entries"
 
     def check_can_be_weighted(self, dimension: int) -> None:
-        """Raise if rows of such a run cannot have weights (`odeco.online.weights` says why)."""
+        """Raise if rows of this run cannot have weights (`odeco.online.weights` says why)."""
         given = None
         if self.moment == "cumulant":
             given = "moment='cumulant', which needs lower moments too, whose rows have other roots"

@@ -60,7 +60,7 @@ def decompose_stream(
         dataframe, and what `odeco.online.dask.from_delayed` returns, stay on their cluster.
     n_components : int or "auto"
         The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows; the result's
-        `rank_evidence` states the confidence, and which other numbers are not ruled out. At most 22 are looked for, or
+        `rank_evidence` states the confidence, and which other numbers are not ruled out. The largest number is 22, or
         d if there are at most 50 columns (at order 3). With ``"entries"`` at order 4: the eigenvectors of the fourth
         moment of half of the rows that the other half confirms.
     method : {"auto", "core", "entries", "power"}
@@ -70,7 +70,7 @@ def decompose_stream(
         them, for up to d (d − 1)/2 components. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into
         `memory`, at order 4 for cumulants and more components than columns, else ``"core"``.
         ``"power"`` is Algorithm 2 of the paper: fresh rows for every iteration, exactly k R batches, and memory for
-        nothing but d (k + L) numbers.
+        d (k + L) numbers only.
     n_passes : int, optional
         How often data are read that can be read again. By default three times: rows evenly spaced over all of them are
         searched, and two passes refine what was found and give standard errors (``"entries"``: one). With 1, they are
@@ -251,7 +251,7 @@ class LocalReader:
             self.weighted = WeightedSource.of(data, sample_weight, check_order(order), **selection)
         source: BatchSource = as_source(data, **selection) if self.weighted is None else self.weighted
         if source.repeatable and not getattr(source, "sparse", False):
-            # Dense blocks of the size of a chunk need no joining. Sparse blocks of so few rows would be slow.
+            # Dense blocks of the size of a chunk need no joining. Sparse blocks of this height would be slow.
             height = rows_per_chunk(source.n_features)
             # What has no fingerprint may be a query, which is not run twice to read it once.
             if isinstance(source, Source) and source.identified and self.weighted is None:

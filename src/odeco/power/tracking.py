@@ -225,7 +225,7 @@ class Tracker(SolverState):
         """Return the standard errors of weights and of angles (in radians), or None after fewer than two deviations.
 
         The variance of one row is estimated from the spread between batches, and divided by the rows that the means
-        stand for. The angle is π/2 for a vector that cannot be told from the span of the others.
+        stand for. The angle is π/2 for a vector that cannot be distinguished from the span of the others.
         """
         if self.n_deviations < 2:
             return None
