@@ -44,8 +44,7 @@ from scipy import sparse
 
 import odeco
 from odeco.online import RowSum
-from odeco.online.entries import EntriesSolver
-from odeco.online.range_finder import CoreSolver
+from odeco.online.entries import CoreSolver, EntriesSolver
 from odeco.power.tracking import dual_vectors
 from odeco.privacy.calibration import gdp_mu
 from odeco.privacy.holders.protocol import multiplicities

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 import odeco
 from odeco._util.types import FloatArray
 from odeco.online import RowSum
-from odeco.online.range_finder import CoreSolver
+from odeco.online.entries import CoreSolver
 from odeco.reproduction.baselines import online_sgd, tune_learning_rate
 from odeco.reproduction.baselines.sgd import DivergedError
 from odeco.reproduction.report import log_slope

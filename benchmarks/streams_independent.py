@@ -24,7 +24,7 @@ from odeco._util.types import FloatArray
 from odeco.datasets import planted_independent
 from odeco.decompose import StreamDecomposition
 from odeco.online import RowSum
-from odeco.online.range_finder import CoreSolver
+from odeco.online.entries import CoreSolver
 
 FOUND_COSINE = 0.95
 

@@ -34,7 +34,7 @@ from odeco.datasets import planted_topics
 from odeco.errors import SourceError
 from odeco.io import as_source
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
-from odeco.online import entries, one_pass
+from odeco.online import batches, one_pass
 from odeco.power import PowerSolver, Schedule, step
 from odeco.privacy.noise import SeededNoiseForTests
 
@@ -68,7 +68,7 @@ def _decomposer(method: str, n_rows: int, kind: Callable[[Any], Any] = np.asarra
     loop |= {"batch_size": 13} if method == "power" or {"epsilon", "forgetting"} & more.keys() else {}
     # A run finds components within a few rows, so that files of every state are damaged.
     few = {"_FEWEST_ROWS": 24, "_ROWS_PER_COLUMN": 1, "_ROWS_PER_COMPONENT": 1}
-    with mock.patch.object(one_pass, "_LOOK", 6), mock.patch.multiple(entries, **few):
+    with mock.patch.object(one_pass, "_LOOK", 6), mock.patch.multiple(batches, **few):
         online = odeco.OnlineDecomposer(2, method=method, rng=0, **loop, **more)  # type: ignore[arg-type]
         return online.partial_fit(kind(_ROWS[:n_rows]))
 

@@ -8,7 +8,7 @@ import pytest
 import odeco
 from odeco import Components
 from odeco.datasets import gaussian_noise
-from odeco.online.range_finder import CoreSolver
+from odeco.online.entries import CoreSolver
 from odeco.tensors import DenseTensor
 
 DIMENSION = 60

@@ -9,7 +9,8 @@ import odeco
 from odeco import Components, RankError
 from odeco.cp.small import decompose_core
 from odeco.datasets import gaussian_noise
-from odeco.online.range_finder import CoreSolver
+from odeco.online.entries import CoreSolver
+from odeco.tensors.dense import DenseTensor, symmetrize
 
 #: Noiseless components come out to rounding: sums of some hundred products, each with an error of 1e-16.
 EXACT = 1e-12
@@ -25,7 +26,7 @@ def noisy(truth, sigma, seed=0):
 
 
 def found_in(core, n_components, seed=0):
-    return decompose_core(core, n_components, np.random.default_rng(seed))
+    return decompose_core(DenseTensor(symmetrize(core)), n_components, np.random.default_rng(seed))
 
 
 def errors(found, truth):

@@ -16,7 +16,7 @@ from scipy import sparse
 import odeco
 from odeco.decompose import StreamDecomposition
 from odeco.decompose.page import write_report
-from odeco.online.dominance import ColumnSquares, dominant_column
+from odeco.online.run import ColumnSquares, dominant_column
 from odeco.tensors import Components
 from odeco.tensors.components import shown_angle
 

@@ -12,8 +12,9 @@ from interrupts import PLACES, moments_of, run_traced
 from scipy import sparse
 
 import odeco
-from odeco.online import RowSum, entries, one_pass
+from odeco.online import RowSum, batches, one_pass
 from odeco.online import tree as _chunks
+from odeco.online.checkpoint import SavedRun
 from odeco.privacy.noise import SeededNoiseForTests
 
 ROWS = np.random.default_rng(0).gamma(1.0, size=(48, 5)) - 1
@@ -35,7 +36,7 @@ def state_of(online):
     """Return all that a run would write to a file, or None before its first rows."""
     if online._run is None:
         return None
-    arrays = online._run.saved().to_arrays("run")
+    arrays = SavedRun.of(online._run).to_arrays("run")
     return {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
@@ -50,7 +51,7 @@ def _searches_of_few_rows(monkeypatch):
     """Let a run find components within a few rows, so that a push passes all that it does."""
     monkeypatch.setattr(one_pass, "_LOOK", 6)
     for name, value in {"_FEWEST_ROWS": 12, "_ROWS_PER_COLUMN": 1, "_ROWS_PER_COMPONENT": 1}.items():
-        monkeypatch.setattr(entries, name, value)
+        monkeypatch.setattr(batches, name, value)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import odeco
 from odeco.cli.app import run
 from odeco.cp.rank import SURE
-from odeco.online.held_out import HeldOut, select_on_held_out
+from odeco.online.selection import HeldOut, select_on_held_out
 from odeco.tensors import DenseTensor, symmetrize
 
 

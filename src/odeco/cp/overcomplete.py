@@ -35,10 +35,9 @@ from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.errors import RankError
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.coordinates import FlattenedTensor, flattened
-from odeco.tensors.dense import DenseTensor
+from odeco.tensors.dense import DenseTensor, PackedTensor
 from odeco.tensors.entries import InUnit
 from odeco.tensors.oracle import Oracle
-from odeco.tensors.packed import PackedTensor
 
 #: A flattening with more entries than this is not formed, and one with more rows or columns is not searched for a rank.
 _MAX_ENTRIES, _MAX_ROWS = 2**27, 2000

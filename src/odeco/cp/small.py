@@ -3,7 +3,7 @@
 * They are orthonormal, because the tensor is whitened: `decompose_whitened`, power steps of all components together.
 * They are orthogonal, and the noise is strong: `decompose_noisy`, Algorithm 1 with informed starts; `decompose_core`,
   Algorithm 1 alone.
-* They are linearly independent: `fit_independent`, the CP fit, where the noise lets it determine them.
+* They are linearly independent: `fit_independent`, the CP fit, where the noise lets it determine them; else another.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def decompose_noisy(tensor: DenseTensor, n_components: int, generator: np.random
     core: FloatArray = unfolding.reshape(d, d, d)
     for _ in range(3):  # the last axis is contracted and becomes the first
         core = np.moveaxis(core @ basis, -1, 0)
-    starts = basis @ decompose_core(core, n_components, generator).vectors
+    starts = basis @ decompose_core(DenseTensor(symmetrize(core)), n_components, generator).vectors
     plan = Schedule(n_components, n_components + _RANDOM_STARTS, 40, tolerance=1e-6)
     search = PowerSolver.start(plan, parts=tensor.parts, rng=generator)
     while not search.done:
@@ -174,10 +174,10 @@ def decompose_noisy(tensor: DenseTensor, n_components: int, generator: np.random
     return search.components
 
 
-def decompose_core(core: FloatArray, n_components: int, generator: np.random.Generator) -> Components:
+def decompose_core(core: DenseTensor, n_components: int, generator: np.random.Generator) -> Components:
     """Run Algorithm 1 on a noisy core."""
-    plan = Schedule.default(core.shape[0], n_components, tolerance=1e-8)
-    return run(DenseTensor(symmetrize(core)), plan, rng=generator).components
+    schedule = Schedule.default(core.dimension, n_components, tolerance=1e-8)
+    return run(core, schedule, rng=generator).components
 
 
 def leading_directions(matrix: FloatArray, width: int) -> FloatArray:
@@ -194,8 +194,13 @@ def leading_directions(matrix: FloatArray, width: int) -> FloatArray:
 _LEAST_WEIGHT_IN_ERRORS, _MOST_ANGLE = 2.0, math.pi / 4
 
 
-def fit_independent(tensor: DenseTensor, n_components: int, seed: int) -> Components | None:
-    """Fit linearly independent components; None if they are not determined.
+def fit_independent(
+    tensor: DenseTensor,
+    n_components: int,
+    seed: int,
+    fallback: Callable[[DenseTensor, int, np.random.Generator], Components],
+) -> Components:
+    """Fit linearly independent components; if they are not determined, return what `fallback` finds.
 
     Weights that differ by more than double precision holds are not determined by least squares either, while the power
     method subtracts the large ones before it looks for the small.
@@ -208,13 +213,13 @@ def fit_independent(tensor: DenseTensor, n_components: int, seed: int) -> Compon
         problem = SymmetricProblem(scaled, scaled.squared_norm())
         selection = fit_rank(problem, n_components, np.random.default_rng(seed))
     except RankError:
-        return None
+        return fallback(tensor, n_components, np.random.default_rng(seed))
     found = selection.fit.components
     if selection.left != "nothing":
         weight_errors, angle_errors = standard_errors(found, selection.deviation)
         determined = (np.abs(found.weights) >= _LEAST_WEIGHT_IN_ERRORS * weight_errors) & (angle_errors < _MOST_ANGLE)
         if not determined.all():
-            return None
+            return fallback(tensor, n_components, np.random.default_rng(seed))
     return _times_power_of_two(found, shift)
 
 

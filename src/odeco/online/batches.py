@@ -1,4 +1,8 @@
-"""When a batch of rows is complete, and what follows: after a number of rows, when the solver says so, or by passes."""
+"""When a batch of rows is complete, and what follows: after a number of rows, when the solver says so, or by passes.
+
+A solver that reads rows once (`StreamSolver`) says how many it wants next; `Doubling` is the base of those that replace
+their vectors whenever the number of rows has doubled. For other solvers a policy decides: `FreshRows` or `Passes`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from odeco._util.state import State, array_field, require
 from odeco.errors import StreamEndedError
-from odeco.online.entries import N_SEGMENTS, StreamSolver
-from odeco.power.solver import Solver
+from odeco.power.solver import Solver, SolverState
 from odeco.power.tracking import Tracker
+from odeco.tensors.components import Components, no_components
 
 if TYPE_CHECKING:
     from odeco.online.run import Run
+
+
+#: Rows between two replacements of the vectors are cut into this many segments.
+N_SEGMENTS = 16
+
+#: The fewest rows that are searched before the end of a stream, per column, per component and in all.
+_ROWS_PER_COLUMN, _ROWS_PER_COMPONENT, _FEWEST_ROWS = 10, 50, 1000
+
+#: A component is clear if rows that did not find it give it a weight of this many standard errors.
+CLEAR = 3.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,100 @@ class Place(State):
         require(self.length is None or self.row <= self.length, "its place must lie within a pass")
 
 
+# Solvers that read rows once ------------------------------------------------------------------------------------------
+
+
+def first_search(dimension: int, n_components: int | None) -> int:
+    """Return the number of rows of the first search, if memory allows it."""
+    k = 1 if n_components is None else n_components
+    return max(_ROWS_PER_COLUMN * dimension, _ROWS_PER_COMPONENT * k, _FEWEST_ROWS)
+
+
+def segment_end(n_rows: int, replaced_at: int) -> int:
+    """Return the count of rows at which the segment that holds the next row ends."""
+    place = (n_rows - replaced_at) * N_SEGMENTS // replaced_at + 1
+    return replaced_at + -(-place * replaced_at // N_SEGMENTS)
+
+
+class StreamSolver(SolverState):
+    """A solver that reads rows once, without end, and states the number of rows that it wants next."""
+
+    done: ClassVar[bool] = False  # more rows always improve the estimate
+    n_queries: ClassVar[int | None] = None  # there is no end
+    n_replies: ClassVar[int] = 0  # to count towards
+    description: ClassVar[str] = "segments of rows"
+
+    dimension: int
+    n_rows: int
+
+    @property
+    @abstractmethod
+    def components(self) -> Components:
+        """The components, if there are any yet."""
+
+    @property
+    @abstractmethod
+    def n_rows_wanted(self) -> int:
+        """The number of rows of the next reply."""
+
+    @property
+    @abstractmethod
+    def next_segments(self) -> list[int]:
+        """The numbers of rows of all replies to the current query."""
+
+    @abstractmethod
+    def so_far(self, reply: Any, n_rows: int) -> Any:
+        """Return the best estimate from all rows, given those since the last reply, which may be none."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether components are found."""
+        return bool(self.components.n_components)
+
+
+def check_n_rows(n_rows: int | None) -> int:
+    """Return the number of rows of a reply; raise if it is not given."""
+    if n_rows is None:
+        raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
+    return n_rows
+
+
+class Doubling(StreamSolver):
+    """A solver that finds components, and replaces their vectors whenever the number of rows has doubled.
+
+    Until they are found, `replaced_at` is the number of rows at which it searches for them.
+    """
+
+    order: int
+    replaced_at: int
+    tracking: Tracker | None
+
+    @property
+    def n_rows_wanted(self) -> int:
+        """Rows until the next search, or of the segment that begins with the next row."""
+        end = self.replaced_at if self.tracking is None else segment_end(self.n_rows, self.replaced_at)
+        return end - self.n_rows
+
+    @property
+    def next_segments(self) -> list[int]:
+        """The sizes of the segments that have the current query."""
+        if self.tracking is None:
+            return [self.n_rows_wanted]
+        sizes, n_rows = list[int](), self.n_rows
+        while n_rows < 2 * self.replaced_at:
+            sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
+            n_rows += sizes[-1]
+        return sizes
+
+    @property
+    def components(self) -> Components:
+        """The components at the last replacement; none before they are found."""
+        return no_components(self.dimension, self.order) if self.tracking is None else self.tracking.components
+
+
+# Policies -------------------------------------------------------------------------------------------------------------
+
+
 class Batches(ABC):
     """A policy: when a batch is complete, and what follows. By default every row is read once."""
 
@@ -86,7 +194,7 @@ class Batches(ABC):
 
     @abstractmethod
     def sizes(self, run: Run, n_rows: int) -> Iterable[int]:
-        """Return the sizes of batches, out of `n_rows` rows, for which the question of a run is known."""
+        """Return the sizes of batches, out of `n_rows` rows, for which the query of a run is known."""
 
     def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
         """Return these batches: their first row, and the first and last of their rows that are still to be read."""
@@ -126,31 +234,29 @@ class FreshRows(Batches):
 
     Once all components are found, the rows that follow refine them, and the weight of the past fades by `forgetting`;
     for Algorithm 2 on data that are pulled the run ends instead (`stops_when_found`). The components found count as the
-    rows of one batch if their mean is as good as those that follow (`found_counts`); in a private run it is not, since
-    components that were chosen for their weight in noisy means owe some of it to the noise. Nor are these refined
-    together (`orthogonal`).
+    rows of one batch. In a private run they do not, since components that were chosen for their weight in noisy means
+    owe some of it to the noise; nor are these refined together.
     """
 
     batch_size: int
     forgetting: float = 1.0
     stops_when_found: bool = False
-    found_counts: bool = True
-    orthogonal: bool = False
+    private: bool = False
 
     def room(self, run: Run) -> int:
         """Return the number of rows that the current batch still takes."""
         return self.batch_size - run.total.n_rows
 
     def sizes(self, run: Run, n_rows: int) -> list[int]:  # noqa: ARG002 - one batch
-        """Return that of the current batch: the next question depends on its mean."""
+        """Return that of the current batch: the next query depends on its mean."""
         return [self.batch_size]
 
     def following(self, state: Solver) -> Solver:
         """Return the same solver or, once it is done, the one that refines its components."""
-        n_rows = self.batch_size if self.found_counts else 0
         if not state.done:
             return state
-        return Tracker.after(state, n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
+        n_rows = 0 if self.private else self.batch_size
+        return Tracker.after(state, n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.private)
 
     def end_pass(self, run: Run) -> None:
         """Raise if the solver needs more batches."""
@@ -193,7 +299,7 @@ class OnePass(Batches):
         return _stream_solver(run).n_rows_wanted - run.total.n_rows
 
     def sizes(self, run: Run, n_rows: int) -> list[int]:  # noqa: ARG002 - the solver knows
-        """Return those of all segments that have the current question."""
+        """Return those of all segments that have the current query."""
         return _stream_solver(run).next_segments
 
     def end_pass(self, run: Run) -> None:
@@ -220,14 +326,14 @@ def _stream_solver(run: Run) -> StreamSolver:
 class Passes(Batches):
     """A batch is a pass over data that can be read again, or a segment of a pass.
 
-    The solver asks its question in the first pass; the others, `n_passes` in all, refine the components. Vectors change
+    The solver makes its query in the first pass; the others, `n_passes` in all, refine the components. Vectors change
     only at the end of a pass, so that all its segments have images of the same vectors.
     """
 
     n_passes: int
 
     def room(self, run: Run) -> int | None:
-        """Return the rows that the current segment still takes; None while a question needs a whole pass."""
+        """Return the rows that the current segment still takes; None while a query needs a whole pass."""
         height = self._height(run)
         return None if height is None else height - run.total.n_rows
 
@@ -242,14 +348,14 @@ class Passes(Batches):
         return repeat(self._height(run) or n_rows)
 
     def end_pass(self, run: Run) -> None:
-        """Close the batch, and continue with the next question, or with a pass that refines."""
+        """Close the batch, and continue with the next query, or with a pass that refines."""
         if run.total.n_rows:
             run.close()
         state, refining = run.state, isinstance(run.state, Tracker)
         place = Place(0, run.place.n_refined + refining, length=run.place.row)
         if isinstance(state, Tracker):
             state = state.end_pass()
-        run.require_signal(state)
+        run.require_signal(state, run.notes)
         if (refining or state.done) and place.n_refined + 1 < self.n_passes:
             state = Tracker.after(state, per_pass=True)
         run.go_on_with(state, place=place)

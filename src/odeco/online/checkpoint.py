@@ -8,26 +8,38 @@ from __future__ import annotations
 
 import math
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from odeco._util.files import faults_of, load_arrays, save_arrays
-from odeco._util.state import check_names, each, flag, nothing_or, plain_settings, record, require, text, whole
-from odeco.errors import ClusterError, FileFormatError
+from odeco._util.state import (
+    State,
+    array_field,
+    check_names,
+    each,
+    flag,
+    nothing_or,
+    part_field,
+    plain_settings,
+    record,
+    require,
+    text,
+    whole,
+)
+from odeco.online.batches import N_SEGMENTS, Place, StreamSolver
 from odeco.online.block import below
-from odeco.online.entries import N_SEGMENTS, StreamSolver
+from odeco.online.entries import CoreSolver, EntriesSolver, MomentSolver
+from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.one_pass import DriftSolver, OnePassSolver
 from odeco.online.private import Notes
-from odeco.online.run import Run, SavedRun, Unit
+from odeco.online.run import Run, Unit
 from odeco.online.settings import Settings
 from odeco.online.sums import RowSum, SavedSum
 from odeco.online.tree import ALL_ROWS
-from odeco.online.weights import check_can_be_weighted, check_weight_sum
+from odeco.online.weights import check_weight_sum
 from odeco.power.power_method import PowerSolver
+from odeco.power.solver import Solver
 from odeco.power.tracking import Tracker
 from odeco.privacy.ledger_file import Account
 
@@ -45,6 +57,41 @@ _HEADER = record(
         "names": nothing_or(each(text())),
     }
 )
+
+
+#: The solvers of streams, one of which a file holds.
+SOLVERS: tuple[type[State], ...] = (
+    PowerSolver,
+    CoreSolver,
+    OnePassSolver,
+    DriftSolver,
+    MomentSolver,
+    FourthMomentSolver,
+    EntriesSolver,
+    Tracker,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SavedRun(State):
+    """A run as it is saved; see `Run`. The reader of a file says of which type the notes are."""
+
+    solver: Solver = part_field(*SOLVERS)
+    sum: SavedSum = part_field(SavedSum)
+    n_closed: int = array_field(kind="i", low=0)
+    place: Place = part_field(Place)
+    notes: Any = part_field(default=None)
+
+    @classmethod
+    def of(cls, run: Run, *, keep_sum: bool = True) -> SavedRun:
+        """Return a run, to be saved. Without the sum, rows of the unfinished batch count as not used."""
+        total = run.total if keep_sum else run.mean.sum_for(run.state)
+        return cls(run.state, total.saved, run.n_closed, run.place, run.notes)
+
+    @property
+    def dimension(self) -> int:
+        """The number of columns."""
+        return int(self.solver.probes.shape[0])
 
 
 @dataclass(frozen=True)
@@ -99,7 +146,7 @@ class RunFile:
             settings, names = Settings(**header.pop("settings")), header.pop("names")
             run = weights = None
             if arrays:
-                notes = Unit if settings.guarantee is None else Notes
+                notes = Notes if settings.private else Unit
                 run = SavedRun.from_arrays(arrays, "run", parts={"notes": notes})
                 if SavedSum.is_in(arrays, "weights"):
                     weights = SavedSum.from_arrays(arrays, "weights")
@@ -109,17 +156,22 @@ class RunFile:
             file._check()
         return file
 
-    def resume(self, account: Account | None = None, *, stops_when_found: bool = False) -> Run | None:
+    def resume(self, account: Account | None = None) -> Run | None:
         """Return the run as it was saved; None if it had not begun."""
-        if self.run is None:
+        saved, settings = self.run, self.settings
+        if saved is None:
             return None
         with faults_of(self.path or "", _REMEDY):
-            return self.settings.resume(self.run, account, stops_when_found=stops_when_found)
+            mean = settings.mean(saved.dimension, account)
+            position: Any = {"n_closed": saved.n_closed, "place": saved.place, "notes": saved.notes}
+            run = Run(saved.solver, settings.batches(), mean, **position)
+            run.total.restore(saved.sum)
+        return run
 
     def _check(self) -> None:
         """Raise `ValueError` unless settings, solver and sum are those of one run."""
         settings, run = self.settings, self.run
-        private = settings.guarantee is not None
+        private = settings.private
         require(private == (self.account is not None), "a private run must have an account, and no other may")
         require(settings.n_passes is None or self.source is not None, "rows that are pushed are read once")
         if run is not None:
@@ -127,7 +179,7 @@ class RunFile:
             _check_solver(settings, run)
             _check_sum(settings, run)
             if self.weights is not None:
-                check_can_be_weighted(settings, run.dimension)
+                settings.check_can_be_weighted(run.dimension)
                 require(not private, "rows of a private run have no weights")
                 n_rows = run.n_closed + run.sum.n_rows
                 require(self.weights.n_rows == n_rows, "its weights must be those of its rows")
@@ -172,7 +224,7 @@ def _check_sum(settings: Settings, run: SavedRun) -> None:
         shape = RowSum(query, solver.probes, solver.order).shape
         for level in held.levels:
             # A private run merges probes that have converged to the same vector.
-            merged = settings.guarantee is not None and level.ndim == 2 and 1 <= level.shape[1] <= shape[-1]
+            merged = settings.private and level.ndim == 2 and 1 <= level.shape[1] <= shape[-1]
             fits = level.shape == shape or (merged and level.shape[0] == shape[0])
             require(fits, "its sum must be that of its query")
     # A batch is closed as soon as it is complete: without room left, pushing rows would never end.
@@ -182,88 +234,3 @@ def _check_sum(settings: Settings, run: SavedRun) -> None:
     if isinstance(solver, StreamSolver) and settings.n_passes in (None, 1):
         room = solver.n_rows_wanted
     require(room is None or held.n_rows < room, "its sum must hold fewer rows than a batch")
-
-
-class Checkpoint:
-    """The file from which a run resumes: saved at intervals, and read if it exists.
-
-    Parameters
-    ----------
-    path : path or None
-        The file; None for none.
-    seconds : float
-        The least number of seconds between two saves.
-    settings, seed, source
-        Identify the run: the file of another run is refused.
-
-    Attributes
-    ----------
-    digest : str or None
-        The checksum of the rows read in the current pass, which goes into the file.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str] | None, seconds: float, settings: Settings, seed: int, source: str
-    ) -> None:
-        self.path = None if path is None else Path(path)
-        self.seconds, self.settings, self.seed, self.source = seconds, settings, seed, source
-        self.digest: str | None = None
-        self._last = time.monotonic()
-
-    def load(self, *, any_seed: bool, stops_when_found: bool) -> Run | None:
-        """Return the run as it was saved last, or None if there is no file.
-
-        The seed in the file must be that of this run; with `any_seed` it becomes that of this run.
-        """
-        if self.path is None or not self.path.exists():
-            return None
-        file = RunFile.load(self.path)
-        if any_seed:
-            self.seed = file.seed
-        asked = {**asdict(self.settings), "source": self.source, "seed": self.seed}
-        held = {**asdict(file.settings), "source": file.source, "seed": file.seed}
-        for name, wanted in asked.items():
-            if held[name] != wanted:
-                raise FileFormatError(
-                    f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
-                    f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
-                )
-        self.digest = file.digest
-        return file.resume(stops_when_found=stops_when_found)
-
-    def save_if_due(self, run: Run) -> None:
-        """Save if the last save was `seconds` ago."""
-        if time.monotonic() - self._last >= self.seconds:
-            self.save(run)
-
-    def save(self, run: Run) -> None:
-        """Save now, if there is a file to save to."""
-        if self.path is not None:
-            RunFile(self.settings, self.seed, self.source, run=run.saved(), digest=self.digest).save(self.path)
-            self._last = time.monotonic()
-
-    @contextmanager
-    def saved_if_interrupted(self, run: Run) -> Iterator[None]:
-        """Save if the body raises: a callback can end a run by an exception without loss."""
-        try:
-            yield
-        except BaseException:
-            self.save(run)
-            raise
-
-    @contextmanager
-    def saved_if_cluster_fails(self, run: Run) -> Iterator[None]:
-        """Save if the cluster of the body is lost, and say so."""
-        try:
-            yield
-        except ClusterError as error:
-            self.save(run)
-            kept = "Pass `checkpoint` to be able to resume."
-            if self.path is not None:
-                kept = f"The state after {run.n_rows:,} rows is in {self.path}: call again to resume from it."
-            raise ClusterError(f"{error} {kept}") from error
-
-    def remove(self) -> None:
-        """Remove the file."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import asdict
 from html import escape
 from typing import Any, Literal, Self
 
@@ -19,12 +20,11 @@ from odeco.errors import BadRowError, FileFormatError, NothingFoundError, RankEr
 from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_weights, check_private_rows
 from odeco.io.source import is_on_cluster, names_of
 from odeco.online.batches import Progress
-from odeco.online.checkpoint import RunFile
+from odeco.online.checkpoint import RunFile, SavedRun
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
-from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run, Snapshot
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
-from odeco.online.weights import PushedWeights, check_can_be_weighted, times_roots
+from odeco.online.weights import PushedWeights, times_roots
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
@@ -52,7 +52,7 @@ class OnlineDecomposer:
         Rows per batch, the paper's n: for ``"power"``, for private runs, where each release is the mean over one batch,
         and as the unit of `forgetting`. Otherwise everything depends on the count of rows only, and none is taken.
     n_restarts, n_iterations : int, optional
-        The paper's L and R, for ``"power"`` only; by default those of `Plan.default`.
+        The paper's L and R, for ``"power"`` only; by default those of `odeco.power.Schedule.default`.
     order : int
         The order p of the moment.
     moment : {"raw", "cumulant"}
@@ -137,21 +137,10 @@ class OnlineDecomposer:
         guarantee = settings.guarantee
         if guarantee is None and noise is not None:
             raise ValueError("`noise` is for private runs. Got one without `epsilon`, `delta` and `norm_bound`.")
-        account = None if guarantee is None else Account(Ledger(guarantee.mu), noise)
-        self._begin(settings, as_seed(rng), account, callback, progress)
-
-    def _begin(
-        self,
-        settings: Settings,
-        seed: int,
-        account: Account | None,
-        callback: Callable[[Progress], object] | None,
-        progress: bool,
-    ) -> None:
-        self._settings, self._seed, self._account = settings, seed, account
+        self._settings, self._seed = settings, as_seed(rng)
+        self._account = None if guarantee is None else Account(Ledger(guarantee.mu), noise)
         self._callback, self._has_bar = callback, progress
         self._run: Run | None = None
-        self._squares = ColumnSquares()
         self._names: tuple[str, ...] | None = None
         self._one_at_a_time = threading.RLock()
 
@@ -184,8 +173,6 @@ class OnlineDecomposer:
                 self._run = run
                 if weights is not None or run.weights is not None:
                     run.weigh(PushedWeights.after(run.weights, weights, checked.shape[0], run.n_rows))
-                if self._account is None and not on_cluster:  # in a private run no message may depend on a value
-                    self._squares.update(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
                     if on_cluster:
                         _push_on_cluster(run, checked, report)
@@ -196,7 +183,7 @@ class OnlineDecomposer:
                     run.weights = PushedWeights(run.weights.up_to(run.n_rows), np.empty(0))
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
-                if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
+                if self._account is not None:  # clipped rows are never bad; an error must not depend on one
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
                 if on_cluster:
                     raise
@@ -245,23 +232,24 @@ class OnlineDecomposer:
         """Return the components found so far; None if there are none. Raise `RankError` if the rows show none."""
         run = self._run
         with suppress(StreamEndedError):
-            found = None if run is None or not run.n_rows else run.result().with_names(self._names)
-            return found if found is not None and len(found.weights) else None
+            return None if run is None or not run.n_rows else run.result(self._names)
         return None
 
     @property
     def method(self) -> Method:
         """The solver that finds the components; ``"auto"`` before the first rows."""
-        return self._settings.method if self._run is None else self._settings.chosen_method(self._dimension)[0]
+        return self._chosen[0]
 
     @property
     def method_reason(self) -> str:
         """Why that method was chosen."""
-        return "rows decide" if self._run is None else self._settings.chosen_method(self._dimension)[1]
+        return self._chosen[1]
 
     @property
-    def _dimension(self) -> int:
-        return 0 if self._run is None else int(self._run.total.block.shape[0])
+    def _chosen(self) -> tuple[Method, str]:
+        if self._run is None:
+            return self._settings.method, "rows decide"
+        return self._settings.chosen_method(self._run.total.block.shape[0])
 
     @property
     def weights_(self) -> FloatArray:
@@ -288,7 +276,7 @@ class OnlineDecomposer:
         """The progress of the run."""
         if self._run is not None:
             return self._run.progress
-        n_batches, size = self._settings.n_batches(), self._settings.batch_size or 0
+        n_batches, size = self._settings.n_batches, self._settings.batch_size or 0
         return Progress("waiting for rows", 0.0, self.n_rows, None if n_batches is None else n_batches * size)
 
     def result(self) -> StreamDecomposition | PrivateStreamDecomposition:
@@ -310,8 +298,8 @@ class OnlineDecomposer:
             raise NothingFoundError(
                 f"At least one component must be finished. None is after {self.n_rows:,} rows. {remedy}"
             )
-        if self._account is None and not self._settings.takes_one_pass(self._dimension):
-            warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
+        if self._run is not None:
+            self._run.warn_of_dominant_column(result, stacklevel=2)
         return result
 
     def save(self, path: str | os.PathLike[str], *, keep_sum: bool = True) -> None:
@@ -336,7 +324,7 @@ class OnlineDecomposer:
             run, private = self._run, self._account is not None
             if run is not None and private and keep_sum:
                 run.total.let_go_of_rows()
-            saved = None if run is None else run.saved(keep_sum=keep_sum or not private)
+            saved = None if run is None else SavedRun.of(run, keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
             weights = None if run is None or run.weights is None else run.weights.up_to(run.n_rows).sum.saved
             file = RunFile(self._settings, self._seed, account=account, run=saved, weights=weights, names=self._names)
@@ -359,8 +347,9 @@ class OnlineDecomposer:
                 "Pass it to odeco.decompose_stream as `checkpoint`, with the same data."
             )
         account = None if file.account is None else Account.opened(file.account, path, noise)
-        online = cls.__new__(cls)
-        online._begin(file.settings, file.seed, account, callback, progress)
+        given = {name: value for name, value in asdict(file.settings).items() if name != "n_passes"}
+        online = cls(**given, callback=callback, progress=progress)
+        online._seed, online._account = file.seed, account
         online._run, online._names = file.resume(account), file.names
         if file.weights is not None and online._run is not None:
             online._run.weights = PushedWeights.restored(file.weights)
@@ -416,7 +405,7 @@ class OnlineDecomposer:
             return rows, None
         if self._account is not None:
             check_no_weights(sample_weight, "row")
-        check_can_be_weighted(self._settings, int(rows.shape[1]))
+        self._settings.check_can_be_weighted(int(rows.shape[1]))
         if is_on_cluster(rows):
             raise ValueError("Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or pass an array.")
         weights = as_batch_weights(sample_weight, int(rows.shape[0]))

@@ -1,46 +1,47 @@
-"""The whole moment: for few columns, and for private streams, where every query costs.
+"""Solvers whose query is the whole moment, or its core in the span of its components.
 
-`MomentSolver` averages the distinct entries over all rows, and decomposes their mean whenever a result is wanted.
-`EntriesSolver` asks once. `StreamSolver` is the base of all solvers of one pass, and `Doubling` of those that replace
-their vectors whenever the number of rows has doubled.
+`MomentSolver` averages the distinct entries over all rows, and decomposes their mean whenever a result is wanted: for
+few columns. `EntriesSolver` makes one query for them: in passes, and for private streams, where every query costs.
+
+`CoreSolver` needs fewer numbers, and memory linear in d. The image T(I, u, …, u) of *any* u lies in the span of the
+components. So two or three queries for the images of a block of random vectors find that span; one more query gets
+the small core T(Q, …, Q) for a basis Q of it, which is then decomposed. A few queries take the place of the k R queries
+of Algorithm 2.
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
-from odeco._util.arguments import check_n_components
-from odeco._util.state import array_field, part_field, require, usable_array
+from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, as_seed, check_count, check_n_components
+from odeco._util.state import array_field, part_field, require, unit_vectors, usable_array
 from odeco._util.threads import one_blas_thread
-from odeco._util.types import FloatArray, IndexArray
-from odeco.cp.small import decompose_noisy, fit_independent
+from odeco._util.types import FloatArray, RngLike
+from odeco.cp.small import core_width, decompose_core, decompose_noisy, fit_independent
 from odeco.errors import RankError
+from odeco.online.batches import CLEAR, Doubling, check_n_rows, first_search
 from odeco.power.solver import SolverState
+from odeco.power.steps import uniform_starts
 from odeco.power.tracking import Tracker, dual_vectors, kept_apart
 from odeco.tensors.components import Components, no_components
-from odeco.tensors.dense import DenseTensor
-from odeco.tensors.packed import PackedTensor
+from odeco.tensors.dense import DenseTensor, PackedTensor, symmetrize
 
 #: The distinct entries of a tensor of this dimension take 86 MB, and as an array half a gigabyte.
 MOST_DIMENSION = 400
 
-#: Rows between two replacements of the vectors are cut into this many segments.
-N_SEGMENTS = 16
-
-#: The fewest rows that are searched before the end of a stream, per column, per component and in all.
-_ROWS_PER_COLUMN, _ROWS_PER_COMPONENT, _FEWEST_ROWS = 10, 50, 1000
-
-#: A component is clear if rows that did not find it give it a weight of this many standard errors.
-CLEAR = 3.0
-
 #: Joint power steps on a moment that is known.
 _N_STEPS = 10
+
+#: Rounds of images before the core; one more changes little (see benchmarks/streaming.py).
+DEFAULT_ROUNDS = 3
+
+#: Directions beyond the k strongest that the next round keeps, for components that the noise still hides.
+SPARE_DIRECTIONS = 2
 
 
 def moment_bytes(dimension: int) -> int:
@@ -48,105 +49,13 @@ def moment_bytes(dimension: int) -> int:
     return 64 * math.comb(dimension + 2, 3)
 
 
-def first_search(dimension: int, n_components: int | None) -> int:
-    """Return the number of rows of the first search, if memory allows it."""
-    k = 1 if n_components is None else n_components
-    return max(_ROWS_PER_COLUMN * dimension, _ROWS_PER_COMPONENT * k, _FEWEST_ROWS)
-
-
-def segment_end(n_rows: int, replaced_at: int) -> int:
-    """Return the count of rows at which the segment that holds the next row ends."""
-    place = (n_rows - replaced_at) * N_SEGMENTS // replaced_at + 1
-    return replaced_at + -(-place * replaced_at // N_SEGMENTS)
-
-
-class StreamSolver(SolverState):
-    """A solver that reads rows once, without end, and states the number of rows that it wants next."""
-
-    done: ClassVar[bool] = False  # more rows are always welcome
-    n_queries: ClassVar[int | None] = None  # there is no end
-    n_replies: ClassVar[int] = 0  # to count towards
-    description: ClassVar[str] = "segments of rows"
-
-    dimension: int
-    n_rows: int
-
-    @property
-    @abstractmethod
-    def components(self) -> Components:
-        """The components, if there are any yet."""
-
-    @property
-    @abstractmethod
-    def n_rows_wanted(self) -> int:
-        """The number of rows of the next reply."""
-
-    @property
-    @abstractmethod
-    def next_segments(self) -> list[int]:
-        """The numbers of rows of all replies to the current query."""
-
-    @abstractmethod
-    def so_far(self, reply: Any, n_rows: int) -> Any:
-        """Return the best estimate from all rows, given those since the last reply, which may be none."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether components are found."""
-        return bool(self.components.n_components)
-
-
-def check_n_rows(n_rows: int | None) -> int:
-    """Return the number of rows of a reply; raise if it is not given."""
-    if n_rows is None:
-        raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
-    return n_rows
-
-
-class Doubling(StreamSolver):
-    """A solver that finds components, and replaces their vectors whenever the number of rows has doubled.
-
-    Until they are found, `replaced_at` is the number of rows at which it looks for them.
-    """
-
-    order: int
-    replaced_at: int
-    tracking: Tracker | None
-
-    @property
-    def n_rows_wanted(self) -> int:
-        """Rows until components are looked for, or of the segment that begins with the next row."""
-        end = self.replaced_at if self.tracking is None else segment_end(self.n_rows, self.replaced_at)
-        return end - self.n_rows
-
-    @property
-    def next_segments(self) -> list[int]:
-        """The sizes of the segments that have the current query."""
-        if self.tracking is None:
-            return [self.n_rows_wanted]
-        sizes, n_rows = list[int](), self.n_rows
-        while n_rows < 2 * self.replaced_at:
-            sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
-            n_rows += sizes[-1]
-        return sizes
-
-    @property
-    def components(self) -> Components:
-        """The components at the last replacement; none before they are found."""
-        return no_components(self.dimension, self.order) if self.tracking is None else self.tracking.components
-
-
 class WholeMoment:
-    """A solver that asks for every distinct entry of a moment of order 3."""
+    """A solver whose query is every distinct entry of a moment of order 3."""
 
+    query: ClassVar[Literal["entries"]] = "entries"
     status: ClassVar[str] = "the whole moment"
     order: ClassVar[int] = 3
     dimension: int
-
-    @property
-    def query(self) -> Literal["entries"]:
-        """What is needed next."""
-        return "entries"
 
     @property
     def probes(self) -> FloatArray:
@@ -202,18 +111,20 @@ class MomentSolver(WholeMoment, Doubling):
         if after.tracking is not None and after.n_rows < 2 * after.replaced_at:
             return after
         try:
-            return replace(after, tracking=after._refitted(), replaced_at=after.n_rows)
+            found = fit_independent(dense(after.mean, self.dimension), self.n_components, self.seed, decompose_noisy)
         except RankError:  # these rows have fewer components; a result says so, and later rows may have more
             return replace(after, tracking=None, replaced_at=2 * after.n_rows)
+        return replace(after, tracking=after._tracked(found), replaced_at=after.n_rows)
 
     def so_far(self, reply: Any, n_rows: int) -> MomentSolver | Tracker:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
         after = self._with(reply, n_rows) if n_rows else self
         if after.mean is None:
             return after
-        found, rows = after._refitted(), float(after.n_rows)
+        found = fit_independent(dense(after.mean, self.dimension), self.n_components, self.seed, decompose_noisy)
+        tracked, rows = after._tracked(found), float(after.n_rows)
         # Each segment has the values of vectors that earlier rows found.
-        return replace(found, weight=rows, squared_weight=rows, confirmed=found.confirmed_by_last_rows(CLEAR))
+        return replace(tracked, weight=rows, squared_weight=rows, confirmed=tracked.confirmed_by_last_rows(CLEAR))
 
     def _with(self, reply: FloatArray, n_rows: int) -> MomentSolver:
         """Return the state with a reply taken in."""
@@ -224,15 +135,13 @@ class MomentSolver(WholeMoment, Doubling):
             tracking = tracking.advance(PackedTensor(reply, self.dimension).image(tracking.probes), n_rows)
         return replace(self, mean=mean, tracking=tracking, n_rows=self.n_rows + n_rows)
 
-    def _refitted(self) -> Tracker:
+    def _tracked(self, found: Components) -> Tracker:
         """Return the tracker with components of the mean so far."""
-        if self.mean is None:
-            raise RuntimeError("There must be rows.")
-        found = decompose_moment(self.mean, self.dimension, self.n_components, self.seed, orthogonal=False)
-        found = _at_fixed_point(PackedTensor(self.mean, self.dimension), found)
+        found = _at_fixed_point(PackedTensor(self.mean, self.dimension), found.sorted_by_weight())
         if self.tracking is None:
             return Tracker.start(found, per_pass=True)
-        order = _matching(self.tracking.components.vectors, found.vectors)
+        before = self.tracking.components.vectors  # the spread of each component stays with it
+        order = scipy.optimize.linear_sum_assignment(-np.abs(before.T @ found.vectors))[1]
         return replace(self.tracking, components=Components(found.weights[order], found.vectors[:, order]))
 
 
@@ -249,12 +158,6 @@ def _at_fixed_point(moment: PackedTensor, found: Components) -> Components:
         gram = (vectors.T @ vectors) ** 3 + np.finfo(np.float64).eps * np.eye(vectors.shape[1])
         weights: FloatArray = np.linalg.solve(gram, np.sum(vectors * moment.image(vectors), axis=0))
     return Components(weights, vectors)
-
-
-def _matching(before: FloatArray, after: FloatArray) -> IndexArray:
-    """Return the order of new vectors in which they match those before: the spread of each stays with it."""
-    order: IndexArray = scipy.optimize.linear_sum_assignment(-np.abs(before.T @ after))[1]
-    return order
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,8 +214,12 @@ class EntriesSolver(WholeMoment, SolverState):
 
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> EntriesSolver:  # noqa: ARG002 - one reply
         """Decompose the moment, given its distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
-        found = decompose_moment(reply, self.dimension, self.n_components, self.seed, orthogonal=self.orthogonal)
-        return replace(self, found=found)
+        moment, k = dense(reply, self.dimension), self.n_components
+        if self.orthogonal:
+            found = decompose_noisy(moment, k, np.random.default_rng(self.seed))
+        else:
+            found = fit_independent(moment, k, self.seed, decompose_noisy)
+        return replace(self, found=found.sorted_by_weight())
 
 
 def check_columns(dimension: int) -> None:
@@ -324,12 +231,138 @@ def check_columns(dimension: int) -> None:
         )
 
 
-def decompose_moment(
-    packed: FloatArray, dimension: int, n_components: int, seed: int, *, orthogonal: bool
-) -> Components:
-    """Decompose the moment whose distinct entries T[i, j, k], i ≥ j ≥ k, are given; largest weight first."""
-    tensor = DenseTensor(PackedTensor(packed, dimension).to_dense())
-    found = None if orthogonal else fit_independent(tensor, n_components, seed)
-    if found is None:
-        found = decompose_noisy(tensor, n_components, np.random.default_rng(seed))
-    return found.sorted_by_weight()
+def dense(packed: FloatArray | None, dimension: int) -> DenseTensor:
+    """Return the moment whose distinct entries T[i, j, k], i ≥ j ≥ k, are given."""
+    return DenseTensor(PackedTensor(packed, dimension).to_dense())
+
+
+# A range finder and a core --------------------------------------------------------------------------------------------
+
+
+def mixtures(basis: FloatArray, n_components: int, seed: list[int]) -> FloatArray:
+    """Return random unit vectors in the span of the strongest directions of a basis, for the next query.
+
+    Not the basis itself: images are quadratic, and squaring the coordinates of an orthonormal basis can leave far fewer
+    directions than it has. Random combinations have independent squares, so that their images span the components.
+    """
+    strong = basis[:, : n_components + SPARE_DIRECTIONS]
+    return strong @ uniform_starts(np.random.default_rng(seed), (strong.shape[1],), basis.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class CoreSolver(SolverState):
+    """The state of a range finder with core. `advance` returns the next state.
+
+    Attributes
+    ----------
+    n_components, order, seed
+        What does not change.
+    orthogonal : bool
+        Whether components are taken to be orthogonal; otherwise linearly independent.
+    n_rounds : int
+        Number of images before the core.
+    round : int
+        Number of replies so far.
+    probes : array, d x m
+        The orthonormal block of the next query; m is 2k + 5, or d if that is less.
+    found : Components or None
+        The components, once the core is decomposed.
+    """
+
+    n_components: int = array_field(kind="i", low=1)
+    order: int = array_field(kind="i", low=MINIMUM_ORDER, high=MAX_ORDER)
+    seed: int = array_field(kind="i", low=0)
+    orthogonal: bool = array_field(kind="b")
+    n_rounds: int = array_field(kind="i", low=1, high=1000)
+    round: int = array_field(kind="i", low=0)
+    probes: FloatArray = array_field("d", "m", rule=unit_vectors("d", "m"))
+    found: Components | None = part_field(Components, default=None)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        d, m = self.probes.shape
+        require(self.n_components <= m <= d, "a solver for k components must have k to d probes")
+        require(self.round <= self.n_rounds + 1, f"`round` must be at most {self.n_rounds + 1}")
+        complete = self.round == self.n_rounds + 1
+        require((self.found is not None) == complete, "it must hold components at the end, and only then")
+        found = self.found
+        fits = found is None or (found.n_components, found.dimension, found.order) == (self.n_components, d, self.order)
+        require(fits, "its components must be those that it was started for")
+
+    @classmethod
+    def start(
+        cls,
+        dimension: int,
+        n_components: int,
+        *,
+        order: int = 3,
+        n_rounds: int = DEFAULT_ROUNDS,
+        rng: RngLike = None,
+        seed: int | None = None,
+        orthogonal: bool = False,
+    ) -> CoreSolver:
+        """Return the state before the first query; `seed`, if given, is used instead of one drawn from `rng`."""
+        k = check_n_components(n_components, dimension)
+        seed = as_seed(rng) if seed is None else seed
+        width = core_width(dimension, k)
+        with one_blas_thread():
+            block = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, width)))[0]
+        return cls(k, order, seed, orthogonal, check_count("n_rounds", n_rounds), 0, block)
+
+    @property
+    def done(self) -> bool:
+        """Whether the core is decomposed."""
+        return self.found is not None
+
+    @property
+    def query(self) -> Literal["image", "core"]:
+        """Which product with `probes` is needed next."""
+        return "image" if self.round < self.n_rounds else "core"
+
+    @property
+    def components(self) -> Components:
+        """The components, once the core is decomposed; none before."""
+        empty = no_components(self.probes.shape[0], self.order)
+        return empty if self.found is None else self.found
+
+    @property
+    def n_queries(self) -> int:
+        """The number of queries in all."""
+        return self.n_rounds + 1
+
+    @property
+    def n_replies(self) -> int:
+        """The number of replies so far."""
+        return self.round
+
+    @property
+    def status(self) -> str:
+        """What the next reply is for."""
+        return "finding the span" if self.query == "image" else "core"
+
+    @property
+    def description(self) -> str:
+        """What its queries consist of."""
+        return f"{self.n_rounds} rounds and a core"
+
+    def advance(self, reply: FloatArray, n_rows: int | None = None) -> CoreSolver:  # noqa: ARG002 - all replies weigh the same
+        """Return the state after the reply to `query`."""
+        if self.query == "image":
+            with one_blas_thread():  # results must not depend on the number of threads
+                basis = np.linalg.svd(reply, full_matrices=False)[0]
+            last = self.round + 1 == self.n_rounds
+            block = basis if last else mixtures(basis, self.n_components, [self.seed, self.round + 1])
+            return replace(self, round=self.round + 1, probes=block)
+        k, core = self.n_components, DenseTensor(symmetrize(reply))
+        try:
+            if self.orthogonal:
+                inside = decompose_core(core, k, np.random.default_rng(self.seed))
+            else:
+                inside = fit_independent(core, k, self.seed, decompose_core)
+        except RankError as error:
+            raise RankError(str(error), self._lifted(error.found)) from error
+        return replace(self, round=self.round + 1, found=self._lifted(inside.sorted_by_weight()))
+
+    def _lifted(self, inside: Components) -> Components:
+        """Return components of the core in d dimensions."""
+        return Components(inside.weights, self.probes @ inside.vectors, self.order)

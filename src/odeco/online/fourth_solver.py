@@ -30,7 +30,7 @@ from odeco.cp.symmetric import SymmetricProblem
 from odeco.cp.whitening import Whitener
 from odeco.errors import BadRowError, StreamEndedError
 from odeco.io.rows import is_sparse, stored_numbers
-from odeco.online.entries import StreamSolver, check_n_rows
+from odeco.online.batches import StreamSolver, check_n_rows
 from odeco.online.fourth_moment import (
     N_GROUPS,
     FourthComponents,
@@ -43,7 +43,7 @@ from odeco.online.fourth_moment import (
     sum_products,
     with_columns,
 )
-from odeco.online.fourth_rank import fit_fourth, select_fourth_rank, with_resolution
+from odeco.online.selection import fit_fourth, select_fourth_rank, with_resolution
 from odeco.power.steps import gauss_newton_step
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.coordinates import FactoredTensor, FlattenedTensor
@@ -66,7 +66,7 @@ _STEP_TOLERANCE = 1e-6
 #: Rounds of the range finder in the first rows.
 _N_ROUNDS = 3
 
-#: With W and an unknown number, at most this many components for each column are looked for.
+#: With W and an unknown number, the largest number of components for each column.
 _MOST_PER_COLUMN = 2
 
 #: Arrays of the size of a sum that a run holds: its groups, two levels of the tree of sums and a spare one, the sum
@@ -184,7 +184,7 @@ class FourthMomentSolver(StreamSolver):
 
     @property
     def next_segments(self) -> list[int]:
-        """The sizes of the next segments with the same question."""
+        """The sizes of the next segments with the same query."""
         return [self.n_rows_wanted] * (1 if self.frame is None else _N_SEGMENTS)
 
     @property

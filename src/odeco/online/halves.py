@@ -82,7 +82,7 @@ def split_half(
     Returns
     -------
     SplitHalf
-        Both results, which component of one stands for which of the other, and the factor match score.
+        Both results, the match of their components, and the factor match score.
 
     Notes
     -----

@@ -32,7 +32,7 @@ class SampleMoment(Oracle):
 
     Notes
     -----
-    A row that is not finite raises an error that names it, so its answers cannot be made private. Hold rows that are to
+    A row that is not finite raises an error that names it, so its replies cannot be made private. Hold rows that are to
     be protected in `odeco.privacy.RecordLevel`.
 
     Examples
@@ -67,13 +67,13 @@ class StreamMoment(Oracle):
     dimension : int
         The number of columns.
     batch_size : int
-        Rows to read for every question: the paper's n.
+        Rows to read for every query: the paper's n.
     order : int
         The order p of the moment.
 
     Notes
     -----
-    Not exact: the same question gets another answer the next time, so the loop asks a fixed number of times.
+    Not exact: the same query gets another reply the next time, so the number of queries is fixed.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class StreamMoment(Oracle):
             block = next(self._batches, None)
             if block is None:
                 raise StreamEndedError(
-                    f"A question needs {self.batch_size:,} rows. The stream ended after {self.n_rows_read:,} in all. "
+                    f"A query needs {self.batch_size:,} rows. The stream ended after {self.n_rows_read:,} in all. "
                     "Pass more rows, or a smaller batch_size."
                 )
             self._left = as_rows(block, self.dimension)

@@ -14,7 +14,7 @@ the count of rows only, so the result does not depend on how rows are cut.
 `DriftSolver` is for a stream whose distribution drifts: components that move are followed, new ones found, vanished
 ones dropped. Rows come in batches, and the weight of the past fades by a factor with each of them. Components that move
 slowly are followed by the images of each batch. A component that appears has no image yet, so the last rows are kept,
-as many as the mean stands for; whenever all of them are new, it is tested whether the components are still there, and
+the number of rows that the mean stands for. Whenever all of them are new, the components are tested against them, and
 the rows are searched again.
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.errors import RankError, StreamEndedError
 from odeco.io.rows import is_sparse, join_rows, row_slice
+from odeco.online.batches import CLEAR, N_SEGMENTS, Doubling, check_n_rows, first_search
 from odeco.online.block import (
     QuantizedRows,
     RowBlock,
@@ -42,7 +43,6 @@ from odeco.online.block import (
     most_quantized_rows,
     row_chunks,
 )
-from odeco.online.entries import CLEAR, N_SEGMENTS, Doubling, check_n_rows, first_search
 from odeco.online.search import SAME, Found, clear_components, count_components, mean_over, search_rows
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components, no_components
@@ -83,6 +83,9 @@ class OnePassSolver(Doubling):
         Whether rows are multiplied by roots of weights, so that their sizes differ.
     """
 
+    #: The fewest components that a search may return; None for all of them.
+    fewest: ClassVar[int | None] = None
+
     dimension: int = array_field(kind="i", low=1)
     order: int = array_field(kind="i", low=MINIMUM_ORDER, high=MAX_ORDER)
     seed: int = array_field(kind="i", low=0)
@@ -98,17 +101,24 @@ class OnePassSolver(Doubling):
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
-        k, tracking, block = self.n_components, self.tracking, self.block
+        self._check_block()
+        require(self.n_rows_wanted > 0 or self.in_passes, "it must want rows")
+        if self.tracking is not None:
+            same = self.n_components in (None, self.tracking.components.n_components) and self.tracking.per_pass
+            require(same, "its components must be those that it was started for")
+            require(self.replaced_at <= self.n_rows < 2 * self.replaced_at, "its vectors must be replaced in time")
+
+    def _check_block(self) -> None:
+        """Raise `ValueError` if its block and its components are not those of its rows."""
+        k, block = self.n_components, self.block
         require(k is None or k <= self.dimension, "there must be at most d components")
         require(block is None or block.dimension == self.dimension, "its block must have d columns")
-        require((block is None or block.n_rows <= self.n_rows), "its block must be of rows that it has taken in")
-        require(self.n_rows_wanted > 0 or self.in_passes, "it must want rows")
-        if tracking is not None:
-            found = tracking.components
-            fits = (found.dimension, found.order) == (self.dimension, self.order) and tracking.per_pass
-            require(fits and k in (None, found.n_components), "its components must be those that it was started for")
+        require(block is None or block.n_rows <= self.n_rows, "its block must be of rows that it has taken in")
+        if self.tracking is not None:
+            found = self.tracking.components
+            fits = (found.dimension, found.order) == (self.dimension, self.order)
+            require(fits, "its components must be those of its moment")
             require(block is not None, "components must come from a block")
-            require(self.replaced_at <= self.n_rows < 2 * self.replaced_at, "its vectors must be replaced in time")
 
     @classmethod
     def start(
@@ -132,8 +142,8 @@ class OnePassSolver(Doubling):
 
     @property
     def probes(self) -> FloatArray:
-        """The vectors to ask about: those dual to the components; none while rows are kept."""
-        return np.empty((self.dimension, 0)) if self.tracking is None else self.tracking.probes
+        """The vectors of the next query: those dual to the components; none while rows are kept."""
+        return np.empty((self.dimension, 0)) if self.tracking is None or self.query == "rows" else self.tracking.probes
 
     @property
     def row_limit(self) -> RowLimit | None:
@@ -204,13 +214,15 @@ class OnePassSolver(Doubling):
                 f"A search for {self.n_components} components needs at least {2 * self.n_components} rows. Got "
                 f"{block.n_rows}. Pass more rows."
             )
-        k, fewest = self.n_components, self._fewest_components
-        return search_rows(block.rows, k, self.order, self.seed, fewest=fewest, final=final, weighted=self.weighted)
-
-    @property
-    def _fewest_components(self) -> int | None:
-        """The fewest components that a search may return; None for all of them."""
-        return None
+        return search_rows(
+            block.rows,
+            self.n_components,
+            self.order,
+            self.seed,
+            fewest=self.fewest,
+            final=final,
+            weighted=self.weighted,
+        )
 
     def _searched(self) -> OnePassSolver:
         """Search the block if it has rows enough; begin to refine, or keep more rows."""
@@ -237,7 +249,7 @@ class OnePassSolver(Doubling):
         if block.n_rows < more:
             quantized = RowBlock.of(QuantizedRows.of(block.rows))
             return replace(self, block=quantized, replaced_at=self.n_rows + min(block.n_rows, more - block.n_rows))
-        if found.components.n_components == 0:  # forget these rows, and look at as many others
+        if found.components.n_components == 0:  # drop these rows, and search others
             return replace(self, block=None, rank_evidence=evidence, replaced_at=self.n_rows + first)
         return self._begin(found)
 
@@ -305,33 +317,25 @@ class DriftSolver(OnePassSolver):
         The number of rows when the last ones were searched.
     """
 
+    fewest: ClassVar[int | None] = 1  # components come and go
+
     forgetting: float = array_field(low=0, high=1, default=1.0)
     batch_rows: int = array_field(kind="i", low=1, default=1)
     searched_at: int = array_field(kind="i", low=0, default=0)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
-        tracking, block, k = self.tracking, self.block, self.n_components
-        require(k is None or k <= self.dimension, "there must be at most d components")
-        require(block is None or block.dimension == self.dimension, "its block must have d columns")
-        require(block is None or block.n_rows <= self.n_rows, "its block must be of rows that it has taken in")
+        self._check_block()
         require(self.searched_at <= self.n_rows, "rows that were searched must have been taken in")
         require(not self.in_passes, "rows that drift are read once")
-        if tracking is not None:
-            found = tracking.components
-            fits = (found.dimension, found.order) == (self.dimension, self.order)
-            require(fits and (k is None or found.n_components <= k), "its components must be those of its moment")
-            require(block is not None, "components must come from a block")
+        if self.tracking is not None and self.n_components is not None:
+            found = self.tracking.components
+            require(found.n_components <= self.n_components, "it must have no more components than it may find")
 
     @property
     def query(self) -> Literal["rows"]:
         """What is needed next: rows, which are kept for a while."""
         return "rows"
-
-    @property
-    def probes(self) -> FloatArray:
-        """A block without columns: rows are asked for."""
-        return np.empty((self.dimension, 0))
 
     @property
     def n_rows_wanted(self) -> int:
@@ -340,7 +344,7 @@ class DriftSolver(OnePassSolver):
 
     @property
     def next_segments(self) -> list[int]:
-        """The sizes of the batches that are asked for: one."""
+        """The size of the next batch."""
         return [self.batch_rows]
 
     def advance(self, reply: Any, n_rows: int | None = None) -> DriftSolver:
@@ -360,14 +364,9 @@ class DriftSolver(OnePassSolver):
             after = replace(after, rank_evidence=found.rank_evidence)
             if found.components.n_components:
                 after = after._follow(found.components, block)
-            if after.tracking is not None and not found.complete:  # they may fit noise: nothing is said of errors
+            if after.tracking is not None and not found.complete:  # they may fit noise: their errors are unknown
                 after = replace(after, tracking=replace(after.tracking, n_deviations=0.0))
         return after if after.tracking is None else after.tracking
-
-    @property
-    def _fewest_components(self) -> int:
-        """1: components come and go, so fewer may be there than are asked for."""
-        return 1
 
     @property
     def _window(self) -> int:
@@ -386,7 +385,7 @@ class DriftSolver(OnePassSolver):
         return replace(self, block=block, tracking=tracking, n_rows=self.n_rows + n_rows)
 
     def _searched_again(self, block: RowBlock) -> DriftSolver:
-        """Drop components that the last rows do not bear out, and add those that they show."""
+        """Drop components that the last rows do not confirm, and add those that they show."""
         after = replace(self, searched_at=self.n_rows)
         try:
             found = self._search(block)

@@ -81,7 +81,7 @@ class Guarantee:
 
 @dataclass(frozen=True, eq=False)
 class Release(State):
-    """What was asked last, of how many rows, and the scale of the noise in the answer; all public."""
+    """The last query, the number of its rows, and the scale of the noise in the reply; all public."""
 
     block: FloatArray = array_field("d", None, rule=usable_array("d", None))
     n_rows: int = array_field(kind="i", low=1)
@@ -109,7 +109,7 @@ class Notes(State):
 
 
 class NoisyMean(BatchMean):
-    """Answers with the mean over the rows of a batch and noise, which a ledger pays for.
+    """Replies with the mean over the rows of a batch and noise, which a ledger pays for.
 
     Parameters
     ----------
@@ -130,14 +130,14 @@ class NoisyMean(BatchMean):
     candidates as one release, for a core, or for all distinct entries, each multiplied by the root of how often it
     stands in the tensor, so that their norm is that of the tensor; that of another batch is 0. The rounding errors of
     the computed mean are part of what is declared. In whatever order n terms of absolute value at most Bᵖ times the
-    gain of the question are added up, and where each is made of inner products of length d, their mean errs by at most
+    gain of the query are added up, and where each is made of inner products of length d, their mean errs by at most
     n + c d + 16 units of roundoff times that, c being the number of inner products; the order may differ between
     neighbours (CSR rows are cut by the numbers they store), so twice this is added.
 
-    **Guarantee.** Question and sensitivity follow from public numbers and earlier noisy answers. The noise is 1/μ
-    times the sensitivity, so each answer is μ-GDP for a row of its batch, and says nothing about others given what came
-    before. Which row is in which batch is its place in the stream, the same for both neighbours. So the whole
-    transcript is μ-GDP (`Ledger`, *disjoint data compose by maximum*).
+    **Guarantee.** Query and sensitivity follow from public numbers and earlier releases. The noise is 1/μ times the
+    sensitivity, so each release is μ-GDP for a row of its batch, and says nothing about others given what came before.
+    Which row is in which batch is its place in the stream, the same for both neighbours. So the whole transcript is
+    μ-GDP (`Ledger`, *disjoint data compose by maximum*).
     """
 
     def __init__(self, guarantee: Guarantee, account: Account, dimension: int, order: int) -> None:
@@ -148,7 +148,7 @@ class NoisyMean(BatchMean):
         raise TypeError("A private run must stay one of a kind: a copy would release the same rows twice. Save it.")
 
     def sum_for(self, state: Solver) -> RowSum:
-        """Return the empty sum for the question of a search; candidates that have met are asked about as one."""
+        """Return the empty sum for the query of a solver; probes that have converged to one vector are merged."""
         plain = super().sum_for(state)
         if not _merges(state):
             return plain
@@ -191,7 +191,7 @@ class NoisyMean(BatchMean):
         return answer, Release(total.block, n_rows, scale, total.question)
 
     def notes_after(self, run: Run, release: Release, after: Solver) -> Notes:
-        """Keep the release, and what its noise means for components that it completed."""
+        """Keep the release, and the errors that its noise causes in components that it completed."""
         notes: Notes = run.notes
         known, components = notes.found, after.components
         errors = np.zeros(0) if known is None else known.weight_errors
@@ -205,11 +205,11 @@ class NoisyMean(BatchMean):
             known = found_in_images(components, scales, scales, run.state.probes.shape[1])
         return replace(notes, last=release, found=known)
 
-    def components(self, found: Components, notes: Notes | None) -> Components:  # noqa: ARG002 - the bound is the unit
-        """Return components as they are: rows of a bounded norm have powers of a bounded size."""
-        return found
+    def exponent(self, notes: Any) -> int:  # noqa: ARG002 - the bound is the unit
+        """Return 0: rows of a bounded norm have powers of a bounded size."""
+        return 0
 
-    def result(self, found: StreamDecomposition, run: Run, notes: Any) -> PrivateStreamDecomposition:  # noqa: ARG002 - those of the run
+    def result(self, found: StreamDecomposition, run: Run) -> PrivateStreamDecomposition:
         """Return what was found, with what is guaranteed, every release so far, and what their noise means."""
         noise = self._noise_in_found(run)
         first = noise.components.largest_first()
@@ -276,12 +276,12 @@ def _in_words(total: RowSum) -> str:
 
 
 def _merges(state: Solver) -> bool:
-    """Tell whether candidates that have met are asked about as one."""
+    """Tell whether probes that have converged to one vector are merged."""
     return state.probes_converge and not state.done
 
 
 def _check_size(norm_bound: float, dimension: int, order: int) -> None:
-    """Raise if sums of powers of such rows might over- or underflow: that must not depend on the rows."""
+    """Raise if sums of powers of rows up to the bound might over- or underflow: that must not depend on the rows."""
     smallest = order * math.log10(norm_bound)
     largest = smallest + order / 2 * math.log10(dimension)
     if not (smallest > -_MOST_DIGITS and largest < _MOST_DIGITS):

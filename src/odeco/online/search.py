@@ -29,9 +29,9 @@ from odeco.cp.rank import RankEvidence
 from odeco.cp.small import decompose_core, fit_independent
 from odeco.errors import RankError
 from odeco.io.rows import is_sparse, row_slice
+from odeco.online.batches import CLEAR
 from odeco.online.block import QuantizedRows, row_chunks
-from odeco.online.entries import CLEAR
-from odeco.online.held_out import N_GROUPS, HeldOut, select_on_held_out
+from odeco.online.selection import N_GROUPS, HeldOut, select_on_held_out
 from odeco.online.sums import RowSum
 from odeco.power.power_method import zero_image_error
 from odeco.power.tracking import dual_vectors, kept_apart
@@ -41,7 +41,7 @@ from odeco.tensors.dense import DenseTensor, symmetrize
 #: Directions of the second moment and of the unfolding beyond the number of components, for those that noise hides.
 _SPARE_DIRECTIONS = 3
 
-#: One row in this many is held out from the search, and scores what it finds.
+#: Every fourth row is held out from the search, and scores what it finds.
 _ONE_IN = 4
 
 #: Joint power steps in all dimensions.
@@ -105,7 +105,7 @@ def search_rows(
     Three of four rows are searched, and the others say whether joint power steps make it better, and which components
     are clear. If not all are, quantized rows are searched for hidden ones, and fewer are tried, down to `fewest` (by
     default none): with one too many, two share what belongs to one, and neither is clear. If all are, or if the search
-    is `final`, all rows are searched in the way that was better. No row is then left to bear out what that finds, so
+    is `final`, all rows are searched in the way that was better. No row is then left to confirm what that finds, so
     components that were clear and are not found again take its place.
     """
     n_rows = int(rows.shape[0])
@@ -145,15 +145,13 @@ def search_rows(
 def _vectors_in_span(span: tuple[FloatArray, FloatArray], n_components: int, seed: int) -> FloatArray:
     """Return components in a span, given its basis and the core of the moment in it."""
     basis, core = span
-    inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed)
-    if inside is None:
-        inside = decompose_core(core, n_components, np.random.default_rng(seed))
+    inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed, decompose_core)
     vectors: FloatArray = basis @ inside.vectors
     return vectors
 
 
 def count_components(rows: Any, order: int, seed: int) -> Found:
-    """Search rows for all components that rows held out bear out."""
+    """Search rows for all components that held-out rows confirm."""
     n_rows, d = (int(size) for size in rows.shape)
     nothing = no_components(d, order)
     if n_rows < 2 * N_GROUPS:
@@ -182,7 +180,7 @@ def count_components(rows: Any, order: int, seed: int) -> Found:
 
 
 def mean_over(rows: Any, question: Any, block: FloatArray, order: int) -> FloatArray:
-    """Return the mean over rows that a question asks for."""
+    """Return the mean over rows that is the reply to a query."""
     total = RowSum(question, block, order)
     for piece in row_chunks(rows) if isinstance(rows, QuantizedRows) else [rows]:
         total.update(piece)
@@ -250,7 +248,7 @@ def span_of_components(rows: Any, width: int, order: int, seed: int) -> FloatArr
 
 
 def _spans(rows: Any, width: int, order: int, seed: int) -> Iterator[FloatArray]:
-    """Yield such a basis; of quantized rows a first one, and a second in which hidden components were looked for.
+    """Yield that basis; of quantized rows a first one, and a second from a search for hidden components.
 
     The second takes three times as long, and is needed if rows that did not find them leave the first in doubt.
     """

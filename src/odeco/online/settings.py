@@ -7,12 +7,18 @@ from typing import Literal, get_args
 
 from odeco._util.arguments import check_choice, check_count, check_forgetting, check_number, check_order
 from odeco.online.batches import Batches, FreshRows, OnePass, Passes
-from odeco.online.entries import EntriesSolver, MomentSolver, check_columns, moment_bytes
+from odeco.online.entries import (
+    DEFAULT_ROUNDS,
+    CoreSolver,
+    EntriesSolver,
+    MomentSolver,
+    check_columns,
+    moment_bytes,
+)
 from odeco.online.fourth_solver import FourthMomentSolver, whole_bytes
 from odeco.online.one_pass import DriftSolver, OnePassSolver
 from odeco.online.private import Guarantee, NoisyMean
-from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
-from odeco.online.run import BatchMean, Run, SavedRun
+from odeco.online.run import BatchMean, Run
 from odeco.power.power_method import PowerSolver, Schedule
 from odeco.power.solver import Solver
 from odeco.privacy.ledger_file import Account
@@ -83,7 +89,7 @@ class Settings:
         check_choice("method", self.method, METHODS)
         check_choice("moment", self.moment, MOMENTS)
         self._check_number()
-        private = self.guarantee is not None
+        private = self.guarantee is not None  # which is checked
         if check_order(self.order) not in ((3,) if private else (3, 4)) and self.method == "entries":
             orders = "order 3 in a private run" if private else "order 3 or 4"
             raise ValueError(f"method='entries' takes moments of {orders}. Got order {self.order}. Take method='core'.")
@@ -130,7 +136,7 @@ class Settings:
     @property
     def has_batches(self) -> bool:
         """Whether rows come in batches of `batch_size`; otherwise the count of rows decides."""
-        return self.method == "power" or self.forgetting < 1 or self.guarantee is not None
+        return self.method == "power" or self.forgetting < 1 or self.private
 
     def _check_number(self) -> None:
         """Check the number of components, or whether it can be selected automatically."""
@@ -142,7 +148,7 @@ class Settings:
                 f"n_components='auto' takes method='core', which can hold out rows. Got method={self.method!r}. "
                 "Pass n_components as an int, or leave out the method."
             )
-        if self.guarantee is not None:
+        if self.private:
             raise ValueError(
                 "A private run needs `n_components` as an int: selecting it would be one more release. Got 'auto'. "
                 "Pass the largest number that you expect; `result.clear` shows which are above the noise, at no cost."
@@ -152,6 +158,11 @@ class Settings:
     def automatic(self) -> bool:
         """Whether the number of components is selected automatically."""
         return isinstance(self.n_components, str) and self.n_components == "auto"
+
+    @property
+    def private(self) -> bool:
+        """Whether the run is private."""
+        return self.epsilon is not None
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -189,7 +200,7 @@ class Settings:
             return "core", "the whole moment is added up at order 3, and at order 4 where it must be"
         if self.automatic:
             return "core", "rows are held out to select the number of components"
-        if self.forgetting < 1 and self.guarantee is None:
+        if self.forgetting < 1 and not self.private:
             return "core", "the last rows are kept, to find components that appear"
         if dimension > FEW_COLUMNS:
             return "core", f"with more than {FEW_COLUMNS} columns the whole moment would take longer"
@@ -199,7 +210,7 @@ class Settings:
 
     def _fourth_moment_reason(self, dimension: int) -> str | None:
         """Return why the fourth moment is added up: it must be, or, for an unknown number, it can be. None if not."""
-        if self.order != 4 or self.guarantee is not None or self.forgetting < 1:
+        if self.order != 4 or self.private or self.forgetting < 1:
             return None
         if self.moment == "cumulant":
             return "a cumulant takes the whole fourth moment"
@@ -210,41 +221,46 @@ class Settings:
         return None
 
     def takes_one_pass(self, dimension: int) -> bool:
-        """Return whether one pass gives all that there is to know: the fourth moment is added up."""
+        """Return whether one pass is enough: the fourth moment is added up."""
         return self.order == 4 and self.chosen_method(dimension)[0] == "entries"
+
+    def check_can_be_weighted(self, dimension: int) -> None:
+        """Raise if rows of this run cannot have weights (`odeco.online.weights` says why)."""
+        given = None
+        if self.moment == "cumulant":
+            given = "moment='cumulant', which needs lower moments too, whose rows have other roots"
+        elif self.takes_one_pass(dimension) and self.automatic:
+            given = "n_components='auto' for the whole fourth moment, in coordinates that need the second moment"
+        elif self.forgetting < 1:
+            given = f"forgetting={self.forgetting}, which would have to forget weights too"
+        if given is not None:
+            raise ValueError(
+                f"`sample_weight` is for raw moments over all rows. Got {given}. Leave that out, or repeat rows."
+            )
 
     @property
     def bytes_allowed(self) -> int:
         """The memory that a run may use, in bytes."""
         return max(1, int(self.memory * 1e6))
 
-    def n_batches(self, dimension: int | None = None) -> int | None:
-        """Return the number of batches until there are components; None if there are none, or it is not known."""
-        if not self.has_batches:
-            return None
-        method = self.method if dimension is None else self.chosen_method(dimension)[0]
-        if self.guarantee is not None and method in ("core", "entries"):
-            return DEFAULT_ROUNDS + 1 if method == "core" else 1
+    @property
+    def n_batches(self) -> int | None:
+        """The number of batches until there are components; None if it is not known before the first rows."""
+        if self.private and self.method in ("core", "entries"):
+            return DEFAULT_ROUNDS + 1 if self.method == "core" else 1
         k = self.n_components
-        if method != "power" or self.n_iterations is None or isinstance(k, str):
-            return None
-        return k * self.n_iterations
+        return k * self.n_iterations if self.method == "power" and self.n_iterations and isinstance(k, int) else None
 
     def search(self, dimension: int, seed: int) -> Solver:
         """Return the solver in its initial state."""
         k = None if isinstance(self.n_components, str) else self.n_components
         method, memory, order = self.chosen_method(dimension)[0], self.bytes_allowed, self.order
         # Private components are taken to be orthogonal: a joint fit learns more noise.
-        private, in_passes = self.guarantee is not None, self.n_passes is not None and self.n_passes > 1
+        private, in_passes = self.private, self.n_passes is not None and self.n_passes > 1
         if method == "power" and k is not None:
-            plan = Schedule.default(
-                dimension,
-                k,
-                n_restarts=self.n_restarts,
-                n_iterations=self.n_iterations,
-                weight_from="last_image",
-            )
-            return PowerSolver.start(plan, order=order, parts=(dimension,), seed=seed)
+            L, R = self.n_restarts, self.n_iterations
+            schedule = Schedule.default(dimension, k, n_restarts=L, n_iterations=R, weight_from="last_image")
+            return PowerSolver.start(schedule, order=order, parts=(dimension,), seed=seed)
         if method == "entries" and order == 4:
             cumulant = self.moment == "cumulant"
             return FourthMomentSolver.start(dimension, k, seed=seed, memory=memory, cumulant=cumulant)
@@ -262,13 +278,10 @@ class Settings:
             dimension, order, seed, memory, in_passes, k, forgetting=self.forgetting, batch_rows=self.batch_size
         )
 
-    def batches(self, *, stops_when_found: bool = False) -> Batches:
+    def batches(self) -> Batches:
         """Return the policy: a batch is `batch_size` fresh rows, a pass or a segment of one, or a count of rows."""
-        private = self.guarantee is not None
-        if self.batch_size is not None and (self.method == "power" or private):
-            return FreshRows(
-                self.batch_size, self.forgetting, stops_when_found, found_counts=not private, orthogonal=private
-            )
+        if self.batch_size is not None and (self.method == "power" or self.private):
+            return FreshRows(self.batch_size, self.forgetting, private=self.private)
         if self.n_passes is not None and self.n_passes > 1:
             return Passes(self.n_passes)
         return OnePass()
@@ -280,20 +293,6 @@ class Settings:
             return None
         return NoisyMean(guarantee, account, dimension, self.order)
 
-    def start(
-        self,
-        dimension: int,
-        seed: int,
-        account: Account | None = None,
-        *,
-        stops_when_found: bool = False,
-        n_closed: int = 0,
-    ) -> Run:
+    def start(self, dimension: int, seed: int, account: Account | None = None, *, n_closed: int = 0) -> Run:
         """Return the run before its first row; `n_closed` earlier rows have been paid for."""
-        batches = self.batches(stops_when_found=stops_when_found)
-        return Run(self.search(dimension, seed), batches, self.mean(dimension, account), n_closed=n_closed)
-
-    def resume(self, saved: SavedRun, account: Account | None = None, *, stops_when_found: bool = False) -> Run:
-        """Return a run that was saved."""
-        batches = self.batches(stops_when_found=stops_when_found)
-        return Run.resumed(saved, batches, self.mean(saved.dimension, account))
+        return Run(self.search(dimension, seed), self.batches(), self.mean(dimension, account), n_closed=n_closed)

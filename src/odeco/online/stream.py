@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import replace
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from odeco._util.arguments import as_seed, check_choice, check_count, check_number, check_order
 from odeco._util.types import RngLike
 from odeco.decompose.result import StreamDecomposition
 from odeco.display.progress import following
-from odeco.errors import SourceError
+from odeco.errors import ClusterError, FileFormatError, SourceError
 from odeco.io.coerce import as_source
 from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
 from odeco.io.source import BatchSource, Source, is_on_cluster
-from odeco.online.batches import Progress
-from odeco.online.checkpoint import Checkpoint
+from odeco.online.batches import FreshRows, Progress
+from odeco.online.checkpoint import RunFile, SavedRun
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
-from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Run
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
 from odeco.online.tree import rows_per_chunk, rows_per_unit
-from odeco.online.weights import WeightedSource, check_can_be_weighted
+from odeco.online.weights import WeightedSource
 
 
 def decompose_stream(
@@ -59,7 +60,7 @@ def decompose_stream(
         dataframe, and what `odeco.online.dask.from_delayed` returns, stay on their cluster.
     n_components : int or "auto"
         The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows; the result's
-        `rank_evidence` states the confidence, and which other numbers are not ruled out. At most 22 are looked for, or
+        `rank_evidence` states the confidence, and which other numbers are not ruled out. The largest number is 22, or
         d if there are at most 50 columns (at order 3). With ``"entries"`` at order 4: the eigenvectors of the fourth
         moment of half of the rows that the other half confirms.
     method : {"auto", "core", "entries", "power"}
@@ -69,7 +70,7 @@ def decompose_stream(
         them, for up to d (d − 1)/2 components. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into
         `memory`, at order 4 for cumulants and more components than columns, else ``"core"``.
         ``"power"`` is Algorithm 2 of the paper: fresh rows for every iteration, exactly k R batches, and memory for
-        nothing but d (k + L) numbers.
+        d (k + L) numbers only.
     n_passes : int, optional
         How often data are read that can be read again. By default three times: rows evenly spaced over all of them are
         searched, and two passes refine what was found and give standard errors (``"entries"``: one). With 1, they are
@@ -167,15 +168,16 @@ def decompose_stream(
         moment=moment,
     )
     settings = replace(settings, n_passes=_passes(reader, settings, n_passes))
-    stops_when_found = method == "power"  # Algorithm 2 reads exactly k R batches
     fingerprint = "" if checkpoint is None else reader.fingerprint()
     seconds = check_number("checkpoint_seconds", checkpoint_seconds, 0, float("inf"), closed=True)
     file = Checkpoint(checkpoint, seconds, settings, as_seed(rng), fingerprint)
-    run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
+    run = file.load(any_seed=rng is None)
     if run is None:
-        run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
+        run = settings.start(reader.n_features, file.seed)
+    if isinstance(run.batches, FreshRows):  # Algorithm 2 reads exactly k R batches
+        run.batches = replace(run.batches, stops_when_found=True)
     if reader.weighted is not None:
-        check_can_be_weighted(settings, reader.n_features)
+        settings.check_can_be_weighted(reader.n_features)
         run.weigh(reader.weighted)
     if checkpoint is not None:
         reader.compare_with(file.digest)
@@ -198,19 +200,9 @@ def decompose_stream(
         file.save(run)
     else:
         file.remove()
-    result = _result(run, reader)
-    if not settings.takes_one_pass(reader.n_features):  # whose components do not depend on the units of columns
-        warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
+    result = cast("StreamDecomposition", run.result(reader.columns))  # not private
+    run.warn_of_dominant_column(result, stacklevel=2)
     return result
-
-
-def _result(run: Run, reader: LocalReader | ClusterReader) -> StreamDecomposition:
-    """Return the result of a run, of weighted rows if they have weights, and with the names of their columns."""
-    result = cast("StreamDecomposition", run.result())  # not private
-    length = run.place.length
-    if length is not None:  # in passes every row counts once
-        result = replace(result, n_rows=length, n_passes=run.n_rows // length)
-    return result if reader.columns is None else result.with_names(reader.columns)
 
 
 def _passes(reader: LocalReader | ClusterReader, settings: Settings, n_passes: int | None) -> int | None:
@@ -247,8 +239,6 @@ class LocalReader:
         Whether they can be read again.
     digest : str or None
         The checksum of the rows read in the current pass; None if the fingerprint identifies the data.
-    squares : ColumnSquares
-        The squares of each column, in rows that this process has read.
     weighted : WeightedSource or None
         The source of the weights of rows, if they have any.
     """
@@ -261,7 +251,7 @@ class LocalReader:
             self.weighted = WeightedSource.of(data, sample_weight, check_order(order), **selection)
         source: BatchSource = as_source(data, **selection) if self.weighted is None else self.weighted
         if source.repeatable and not getattr(source, "sparse", False):
-            # Dense blocks of the size of a chunk need no joining. Sparse blocks of so few rows would be slow.
+            # Dense blocks of the size of a chunk need no joining. Sparse blocks of this height would be slow.
             height = rows_per_chunk(source.n_features)
             # What has no fingerprint may be a query, which is not run twice to read it once.
             if isinstance(source, Source) and source.identified and self.weighted is None:
@@ -270,7 +260,6 @@ class LocalReader:
                 source = as_source(source, batch_rows=height)
         self._source = source
         self.n_features, self.repeatable = source.n_features, source.repeatable
-        self.squares = ColumnSquares()
         self.columns: Sequence[str] | None = getattr(source, "columns", None)
         self._passes: Passes | None = None
 
@@ -290,7 +279,6 @@ class LocalReader:
         row, passes = run.batches.next_row(run), self._passes
         for rows in self._source.iterate_from(row) if passes is None else passes.read_from(row):
             run.push(rows)
-            self.squares.update(rows)
             self.digest = None if passes is None else passes.digest
             yield 0
 
@@ -311,7 +299,6 @@ class ClusterReader:
             )
         self._rows = cluster_rows(data, None, client=client, **selection)
         self.n_features = self._rows.n_features
-        self.squares = ColumnSquares()  # stays empty: this process reads no row
         self.columns: Sequence[str] | None = self._rows.columns
 
     def fingerprint(self) -> str:
@@ -322,7 +309,7 @@ class ClusterReader:
         """Do nothing: the fingerprint identifies the rows."""
 
     def feed(self, run: Run) -> Iterator[int]:
-        """Send the questions of a run one after the other, each for all rows for which it is known."""
+        """Send the queries of a run one after the other, each for all rows for which it is known."""
         total, checksum, n_read = run.total, 0, 0
         if total.held.waiting or total.n_rows % rows_per_unit(self.n_features, sparse=self._rows.sparse):
             run.begin_batch_again()  # the run stopped in the middle of a leaf, in a process that reads rows
@@ -341,3 +328,88 @@ class ClusterReader:
                     "a fixed seed, or keep the rows with `persist()`."
                 )
             self._checksum = checksum % 2**64
+
+
+class Checkpoint:
+    """The file from which a run resumes: saved at intervals, and read if it exists.
+
+    Parameters
+    ----------
+    path : path or None
+        The file; None for none.
+    seconds : float
+        The least number of seconds between two saves.
+    settings, seed, source
+        Identify the run: the file of another run is refused.
+
+    Attributes
+    ----------
+    digest : str or None
+        The checksum of the rows read in the current pass, which goes into the file.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, seconds: float, settings: Settings, seed: int, source: str
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.seconds, self.settings, self.seed, self.source = seconds, settings, seed, source
+        self.digest: str | None = None
+        self._last = time.monotonic()
+
+    def load(self, *, any_seed: bool) -> Run | None:
+        """Return the run as it was saved last, or None if there is no file.
+
+        The seed in the file must be that of this run; with `any_seed` it becomes that of this run.
+        """
+        if self.path is None or not self.path.exists():
+            return None
+        file = RunFile.load(self.path)
+        if any_seed:
+            self.seed = file.seed
+        asked = {**asdict(self.settings), "source": self.source, "seed": self.seed}
+        held = {**asdict(file.settings), "source": file.source, "seed": file.seed}
+        for name, wanted in asked.items():
+            if held[name] != wanted:
+                raise FileFormatError(
+                    f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
+                    f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
+                )
+        self.digest = file.digest
+        return file.resume()
+
+    def save_if_due(self, run: Run) -> None:
+        """Save if the last save was `seconds` ago."""
+        if time.monotonic() - self._last >= self.seconds:
+            self.save(run)
+
+    def save(self, run: Run) -> None:
+        """Save now, if there is a file to save to."""
+        if self.path is not None:
+            RunFile(self.settings, self.seed, self.source, run=SavedRun.of(run), digest=self.digest).save(self.path)
+            self._last = time.monotonic()
+
+    @contextmanager
+    def saved_if_interrupted(self, run: Run) -> Iterator[None]:
+        """Save if the body raises: a callback can end a run by an exception without loss."""
+        try:
+            yield
+        except BaseException:
+            self.save(run)
+            raise
+
+    @contextmanager
+    def saved_if_cluster_fails(self, run: Run) -> Iterator[None]:
+        """Save if the cluster of the body is lost, and say so."""
+        try:
+            yield
+        except ClusterError as error:
+            self.save(run)
+            kept = "Pass `checkpoint` to be able to resume."
+            if self.path is not None:
+                kept = f"The state after {run.n_rows:,} rows is in {self.path}: call again to resume from it."
+            raise ClusterError(f"{error} {kept}") from error
+
+    def remove(self) -> None:
+        """Remove the file."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

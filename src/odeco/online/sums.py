@@ -237,10 +237,10 @@ class RowSum:
 
     def finish(self) -> FloatArray:
         """Return the mean, and release sum and buffer: the next query needs the memory."""
-        answer = collected(self.held.levels, self._rest(), self._free_array(self.held.levels))
-        answer /= self.n_rows
+        mean = collected(self.held.levels, self._rest(), self._free_array(self.held.levels))
+        mean /= self.n_rows
         self.held, self._spare, self._typed_block = Held(self.n_rows, (), ()), None, self.block
-        return answer
+        return mean
 
     def let_go_of_rows(self) -> None:
         """Add the buffer to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
@@ -303,18 +303,18 @@ class RowSum:
         """
         if not is_sparse(chunk):
             chunk = np.require(chunk, requirements=("C", "A"))  # bits of a product depend on layout and alignment
-        answer = self._product(chunk)
-        finite = all_finite(answer)
-        if finite and not has_vanished(answer, 2.0 ** -ordinary_bits(chunk.dtype)):
-            return answer
+        product = self._product(chunk)
+        finite = all_finite(product)
+        if finite and not has_vanished(product, 2.0 ** -ordinary_bits(chunk.dtype)):
+            return product
         exponent = unit_exponent(largest(stored_numbers(chunk)), self.order, chunk.dtype)
         if exponent and self._homogeneous:
-            answer = self._product(in_unit(chunk, exponent)).astype(np.float64)
-            answer = times_power_of_two(answer, exponent * self.order)
-            finite = all_finite(answer)
+            product = self._product(in_unit(chunk, exponent)).astype(np.float64)
+            product = times_power_of_two(product, exponent * self.order)
+            finite = all_finite(product)
         if not finite:
             raise FloatingPointError
-        return answer
+        return product
 
     @property
     def _homogeneous(self) -> bool:

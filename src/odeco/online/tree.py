@@ -154,18 +154,18 @@ def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
         total: DataArray | None = None
         for start in range(rows.start, rows.stop, height):  # rows that the cache holds between the two products
             part = row_slice(chunk, start, min(start + height, rows.stop))
-            answer = _fused_image(part, block) if is_sparse(part) and order == 3 else None
-            if answer is None:
-                answer = part.T @ _power(part @ block, order - 1)
-            total = answer if total is None else np.add(total, answer, out=total)
+            product = _fused_image(part, block) if is_sparse(part) and order == 3 else None
+            if product is None:
+                product = part.T @ _power(part @ block, order - 1)
+            total = product if total is None else np.add(total, product, out=total)
         return np.zeros(block.shape, chunk.dtype) if total is None else total
 
     n_lanes = 2 if block.size >= _LARGE else _LANES
     parallel = chunk.size * block.shape[1] >= _PARALLEL_WORK
-    answers = map_blocks(contract, _lanes(chunk.shape[0], n_lanes), parallel=parallel)
-    total = next(answers)
-    for answer in answers:
-        add_in_place(total, answer)
+    products = map_blocks(contract, _lanes(chunk.shape[0], n_lanes), parallel=parallel)
+    total = next(products)
+    for product in products:
+        add_in_place(total, product)
     return total
 
 
@@ -182,15 +182,15 @@ def _image_by_columns(chunk: DataArray, block: DataArray, order: int) -> DataArr
     for part in map_blocks(project, lanes, parallel=True):
         overlaps += part
     powers = _quiet(_power)(overlaps, order - 1)
-    answer = np.empty(block.shape, chunk.dtype)
+    product = np.empty(block.shape, chunk.dtype)
 
     @_quiet
     def contract(columns: slice) -> None:
-        np.matmul(chunk[:, columns].T, powers, out=answer[columns])
+        np.matmul(chunk[:, columns].T, powers, out=product[columns])
 
     for _ in map_blocks(contract, lanes, parallel=True):
         pass
-    return answer
+    return product
 
 
 def _fused_image(rows: Any, block: DataArray) -> DataArray | None:
@@ -290,12 +290,12 @@ def add_in_place(total: DataArray, part: DataArray, out: DataArray | None = None
         pass
 
 
-def has_vanished(answer: DataArray, threshold: float) -> bool:
+def has_vanished(product: DataArray, threshold: float) -> bool:
     """Tell whether all numbers of a sum are so small that products on the way to it may have been lost.
 
     A sum over n rows of length at most r is at most n rᵖ, so a sum that is not small has rows that are not.
     """
-    numbers = answer.reshape(-1)
+    numbers = product.reshape(-1)
     sample = numbers[:: numbers.size // _SAMPLE_SIZE + 1]
     return largest(sample) < threshold and largest(numbers) < threshold
 

@@ -17,41 +17,21 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from odeco._util.state import require
 from odeco._util.types import FloatArray
-from odeco.cp.rank import RankEvidence
-from odeco.decompose.result import StreamDecomposition
 from odeco.io.coerce import as_source
 from odeco.io.rows import as_weights, csr_view, is_sparse
 from odeco.io.source import Source
-from odeco.online.run import Weights
-from odeco.online.settings import Settings
 from odeco.online.sums import RowSum, SavedSum
 from odeco.online.tree import ALL_ROWS
-from odeco.tensors.components import Components
 
 #: Weights of one that are added at a time.
 _BLOCK = 2**20
-
-
-def check_can_be_weighted(settings: Settings, dimension: int) -> None:
-    """Raise if rows of a run with these settings cannot have weights."""
-    given = None
-    if settings.moment == "cumulant":
-        given = "moment='cumulant', which needs lower moments too, whose rows have other roots"
-    elif settings.takes_one_pass(dimension) and settings.automatic:
-        given = "n_components='auto' for the whole fourth moment, in coordinates that need the second moment"
-    elif settings.forgetting < 1:
-        given = f"forgetting={settings.forgetting}, which would have to forget weights too"
-    if given is not None:
-        raise ValueError(
-            f"`sample_weight` is for raw moments over all rows. Got {given}. Leave that out, or repeat rows."
-        )
 
 
 def check_weight_sum(saved: SavedSum) -> None:
@@ -106,26 +86,11 @@ class WeightSum:
             )
         return total / self.sum.n_rows
 
-    def components(self, found: Components) -> Components:
-        """Return what was found in rows times roots of weights as components of weighted rows."""
-        return Components(found.weights / self.mean, found.vectors, found.order)
-
-    def evidence(self, evidence: RankEvidence) -> RankEvidence:
-        """Return the evidence for their number in the same way."""
-        mean = self.mean
-        return replace(evidence, weights=evidence.weights / mean, noise_levels=evidence.noise_levels / mean)
-
-    def result(self, found: StreamDecomposition) -> StreamDecomposition:
-        """Return a result in the same way, with errors that include that of the mean weight."""
+    @property
+    def error(self) -> float:
+        """The standard error of the mean weight, as a share of it."""
         n_rows, squares, mean = self.sum.n_rows, float(self.sum.total()[0, 0]), self.mean
-        components, errors = self.components(found.components), found.weight_errors
-        spread = math.sqrt(max(squares / n_rows - mean**2, 0.0) / n_rows) / mean
-        return replace(
-            found,
-            components=components,
-            weight_errors=None if errors is None else errors / mean + np.abs(components.weights) * spread,
-            rank_evidence=None if found.rank_evidence is None else self.evidence(found.rank_evidence),
-        )
+        return math.sqrt(max(squares / n_rows - mean**2, 0.0) / n_rows) / mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +101,9 @@ class PushedWeights:
     weights: FloatArray
 
     @classmethod
-    def after(cls, known: Weights | None, weights: FloatArray | None, n_new: int, n_before: int) -> PushedWeights:
+    def after(
+        cls, known: PushedWeights | WeightedSource | None, weights: FloatArray | None, n_new: int, n_before: int
+    ) -> PushedWeights:
         """Return the weights of `n_before` rows with those of `n_new` more; rows without a weight count once."""
         before = WeightSum.of_ones(n_before) if known is None else known.up_to(n_before)
         return cls(before, np.ones(n_new) if weights is None else weights)

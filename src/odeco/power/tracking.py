@@ -76,10 +76,11 @@ class Tracker(SolverState):
         The evidence for the number of components, if that was not given.
     confirmed : array of k booleans, or None
         Which components rows confirm that did not find them. The others may fit noise, and rows that found them would
-        bear them out, so nothing is said of their angles. None if no rows were held out: in passes, components of
+        confirm them, so their angles are unknown. None if no rows were held out: in passes, components of
         order 3 then count as confirmed above the weight that noise alone would show.
     """
 
+    query: ClassVar[Literal["image"]] = "image"
     found_in_reply: ClassVar[bool] = True
     n_queries: ClassVar[None] = None
     n_replies: ClassVar[int] = 0  # there is no end to count towards
@@ -143,11 +144,6 @@ class Tracker(SolverState):
             found = found.sorted_by_weight()
         tracker = cls.start(found, n_rows=n_rows if solver.found_in_reply else 0, **settings)
         return replace(tracker, rank_evidence=solver.rank_evidence, confirmed=confirmed)
-
-    @property
-    def query(self) -> Literal["image"]:
-        """Which product with `probes` is needed next."""
-        return "image"
 
     @property
     def order(self) -> int:
@@ -228,7 +224,7 @@ class Tracker(SolverState):
         """Return the standard errors of weights and of angles (in radians), or None after fewer than two deviations.
 
         The variance of one row is estimated from the spread between batches, and divided by the rows that the means
-        stand for. The angle is π/2 for a vector that cannot be told from the span of the others.
+        stand for. The angle is π/2 for a vector that cannot be distinguished from the span of the others.
         """
         if self.n_deviations < 2:
             return None
@@ -252,8 +248,8 @@ class Tracker(SolverState):
     def confirmed_by_last_rows(self, n_errors: float) -> NDArray[np.bool_]:
         """Tell which values over the rows since the vectors were moved last are larger than `n_errors` of their errors.
 
-        These rows had no part in the vectors. After few deviations the errors themselves are uncertain, and as many
-        more are asked for as Student's law says.
+        These rows had no part in the vectors. After few deviations the errors themselves are uncertain, so the number
+        of errors is that of Student's law.
         """
         n_rows = self.weight - self.settled_weight
         if self.n_deviations < 2 or n_rows <= 0:

@@ -7,6 +7,7 @@ from odeco.tensors.components import match as match
 from odeco.tensors.coordinates import FactoredTensor as FactoredTensor
 from odeco.tensors.coordinates import FlattenedTensor as FlattenedTensor
 from odeco.tensors.dense import DenseTensor as DenseTensor
+from odeco.tensors.dense import PackedTensor as PackedTensor
 from odeco.tensors.dense import as_oracle as as_oracle
 from odeco.tensors.dense import symmetrize as symmetrize
 from odeco.tensors.device import DeviceMoment as DeviceMoment
@@ -14,5 +15,4 @@ from odeco.tensors.device import DeviceTensor as DeviceTensor
 from odeco.tensors.oracle import Oracle as Oracle
 from odeco.tensors.oracle import SensitiveOracle as SensitiveOracle
 from odeco.tensors.oracle import check_oracle as check_oracle
-from odeco.tensors.packed import PackedTensor as PackedTensor
-from odeco.tensors.packed import SparseTensor as SparseTensor
+from odeco.tensors.sparse import SparseTensor as SparseTensor

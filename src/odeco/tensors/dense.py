@@ -1,27 +1,41 @@
-"""A symmetric tensor given by all its entries, and its image T(I, u, u) from one third of them.
+"""Symmetric tensors given by all their entries, dense or packed, and the image T(I, u, u) from one third of them.
 
 At order 3 the tensor is cut into slabs by the largest index: the slab [k₀, k₁) holds every entry whose largest index
 lies there. Such an entry can be read with that index first, so a slab needs ``T[k₀:k₁, :k₁, :k₁]`` and nothing else. In
 all, a third of the tensor is read, and a third of the products of the unfolding are made.
+
+A packed tensor stores every distinct entry once: at order 3, a sixth of the memory of a dense one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
-from odeco._util.arguments import is_foreign
+from odeco._util.arguments import MINIMUM_ORDER, check_count, is_foreign, times_power_of_two
 from odeco._util.threads import map_blocks, one_blas_thread
-from odeco._util.types import DataArray, FloatArray
-from odeco.tensors.coordinates import flattened
+from odeco._util.types import DataArray, FloatArray, IndexArray
+from odeco.tensors.coordinates import (
+    binomials,
+    flattened,
+    flattening_coordinates,
+    n_arrangements,
+    places_of,
+    sorted_tuples,
+)
 from odeco.tensors.device import DeviceTensor
-from odeco.tensors.entries import EntryTensor, as_entries, check_axes, check_symmetric
+from odeco.tensors.entries import EntryTensor, as_entries, as_values, check_axes, check_symmetric
 from odeco.tensors.oracle import Oracle
 
 #: Below this dimension handing a slab to a thread takes longer than contracting it.
 PARALLEL_DIMENSION = 128
+
+#: Rows of the unfolding of a packed tensor that are unpacked at a time, at order 4 and above.
+_ROWS_AT_ONCE = 2048
 
 #: Numbers in the intermediate product of a slab: 4 MB, which the second-level cache of two cores can hold.
 INTERMEDIATE_SIZE = 2**19
@@ -183,6 +197,138 @@ class DenseTensor(EntryTensor):
         work = self._scaled.size * n_columns
         rows = map_blocks(contract, range(0, dimension, height), parallel=work >= PARALLEL_DIMENSION**4)
         return np.concatenate(list(rows)).astype(np.float64)
+
+
+@final
+class PackedTensor(EntryTensor):
+    """A symmetric tensor that stores T[i, j, k] for i ≤ j ≤ k only.
+
+    Parameters
+    ----------
+    packed : array of C(d + p − 1, p) numbers
+        The distinct entries, float32 or float64, in colexicographic order: the last index varies slowest. At order 3
+        the entry i ≤ j ≤ k is at place C(k+2, 3) + C(j+1, 2) + i. The array is not copied.
+    dimension, order : int
+        The d and p of the tensor.
+
+    Notes
+    -----
+    An image unpacks a few slabs at a time. This takes about three times as long as the image of a `DenseTensor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.tensors import PackedTensor
+    >>> tensor = PackedTensor.from_dense(np.ones((20, 20, 20)))
+    >>> tensor.packed.size, 20**3
+    (1540, 8000)
+    """
+
+    def __init__(self, packed: Any, dimension: int, order: int = 3) -> None:
+        self.dimension = check_count("dimension", dimension)
+        self.order = check_count("order", order, MINIMUM_ORDER)
+        size = math.comb(self.dimension + self.order - 1, self.order)
+        what = f"hold the {size} distinct entries of a tensor of dimension {dimension} and order {order}"
+        self.packed: DataArray = np.ascontiguousarray(as_values(packed, (size,), "packed", what))
+        self._scaled = self._scale(self.packed)
+        self.rounding = float(np.finfo(self.packed.dtype).eps)
+
+    @classmethod
+    def from_dense(cls, entries: Any) -> PackedTensor:
+        """Keep the distinct entries of a symmetric array."""
+        full = as_entries(entries)
+        check_symmetric(full)
+        dimension, order = full.shape[0], full.ndim
+        lower = sorted_tuples(dimension, order - 1)
+        counts = [math.comb(last + order - 1, order - 1) for last in range(dimension)]
+        slabs = [full[last][tuple(lower[:, :count])] for last, count in enumerate(counts)]
+        return cls(np.concatenate(slabs), dimension, order)
+
+    def to_dense(self) -> DataArray:
+        """Return all d³ entries as an array; order 3 only."""
+        if self.order != 3:
+            raise ValueError(f"Only tensors of order 3 are unpacked as a whole. Got order {self.order}.")
+        entries: DataArray = times_power_of_two(self._unpack_slab(0, self.dimension), self.exponent)
+        return entries
+
+    def _unit_squared_norm(self) -> float:
+        """Return the sum of the squares of all dᵖ entries, each distinct one counted as often as it occurs."""
+        total, start = 0.0, 0
+        lower = sorted_tuples(self.dimension, self.order - 1)
+        for last in range(self.dimension):
+            count = math.comb(last + self.order - 1, self.order - 1)
+            slab = self._scaled[start : start + count].astype(np.float64)
+            indices = np.concatenate([lower[:, :count], np.full((1, count), last)])
+            total += float(n_arrangements(indices) @ slab**2)
+            start += count
+        return total
+
+    def _unit_image(self, block: FloatArray) -> FloatArray:
+        if self.order == 3:
+            return image_from_slabs(self._unpack_slab, block, self.packed.dtype)
+        return self._image_by_rows(block)
+
+    def _unpack_slab(self, start: int, stop: int) -> DataArray:
+        """Return T[start:stop, :stop, :stop] as a full array."""
+        slab = np.empty((stop - start, stop, stop), self.packed.dtype)
+        for last in range(start, stop):
+            offset, size = math.comb(last + 2, 3), last + 1
+            np.take(
+                self._scaled[offset:], self._places[:size, :size], out=slab[last - start, :size, :size], mode="clip"
+            )
+            # The slices before this one still lack the entries in which `last` is the larger index.
+            mirrored = slab[last - start, start:last, :size]
+            slab[: last - start, last, :size] = mirrored
+            slab[: last - start, :size, last] = mirrored
+        return slab
+
+    @cached_property
+    def _places(self) -> IndexArray:
+        """The place of (i, j) among the entries that share one largest index, the same for every largest index."""
+        index = np.arange(self.dimension)
+        larger, smaller = np.maximum.outer(index, index), np.minimum.outer(index, index)
+        places: IndexArray = larger * (larger + 1) // 2 + smaller
+        return places
+
+    def _image_by_rows(self, block: FloatArray) -> FloatArray:
+        """Unpack the distinct rows of the unfolding, a few at a time, and count each as often as it occurs."""
+        tuples = sorted_tuples(self.dimension, self.order - 1)
+        columns = block.astype(self.packed.dtype)
+
+        def contract(start: int) -> DataArray:
+            rows = tuples[:, start : start + _ROWS_AT_ONCE]
+            products = np.prod(columns[rows], axis=0) * n_arrangements(rows)[:, None].astype(columns.dtype)
+            part: DataArray = self._scaled[self._places_of(rows)].T @ products
+            return part
+
+        total = np.zeros(block.shape)
+        for part in map_blocks(contract, range(0, tuples.shape[1], _ROWS_AT_ONCE), parallel=True):
+            total += part
+        return total
+
+    def _unit_flattening(self) -> FloatArray:
+        rows, columns = flattening_coordinates(self.dimension, self.order)
+        pairs = [np.repeat(rows.tuples, columns.size, axis=1), np.tile(columns.tuples, rows.size)]
+        entries = self._scaled[places_of(np.concatenate(pairs))].reshape(rows.size, columns.size)
+        matrix: FloatArray = entries * rows.scales[:, None] * columns.scales
+        return matrix
+
+    def _places_of(self, rows: IndexArray) -> IndexArray:
+        """Return the place of entry (row, a) for every sorted row of p − 1 indices and every a.
+
+        In colexicographic order the place of i₀ ≤ i₁ ≤ … is Σᵣ C(iᵣ + r, r + 1). Once a is put into the row, every
+        index that is larger than a stands one position further on.
+        """
+        inserted = np.arange(self.dimension)
+        place = np.zeros((rows.shape[1], self.dimension), np.int64)
+        position = np.zeros_like(place)
+        for r, index in enumerate(rows):
+            before = index[:, None] <= inserted
+            position += before
+            place += np.where(before, binomials(index + r, r + 1)[:, None], binomials(index + r + 1, r + 2)[:, None])
+        for r in range(self.order):
+            place += np.where(position == r, binomials(inserted + r, r + 1), 0)
+        return place
 
 
 def symmetrize(entries: Any, axes: Sequence[int] | None = None) -> DataArray:

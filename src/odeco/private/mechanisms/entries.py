@@ -19,7 +19,7 @@ from odeco._util.types import FloatArray
 from odeco.cp.overcomplete import fit_overcomplete
 from odeco.cp.small import core_width, decompose_core, decompose_noisy, leading_directions
 from odeco.cp.subspace_power import largest_rank
-from odeco.online.range_finder import DEFAULT_ROUNDS
+from odeco.online.entries import DEFAULT_ROUNDS
 from odeco.privacy.found import Found, found_by_least_squares, found_in_core, found_in_entries
 from odeco.privacy.holders.protocol import unpack
 from odeco.privacy.holders.records import RecordLevel
@@ -28,7 +28,7 @@ from odeco.private.mechanisms.mechanism import FOUND, Mechanism, Setting, Task
 from odeco.private.subspace import release_second_moment
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import FlattenedTensor, flattening_of_packed
-from odeco.tensors.dense import DenseTensor
+from odeco.tensors.dense import DenseTensor, symmetrize
 
 #: A noisy tensor of this dimension takes half a gigabyte; above it "auto" does not consider input perturbation.
 MOST_DIMENSION = 400
@@ -270,7 +270,7 @@ def release_core(task: Task, basis: FloatArray) -> tuple[Components, float]:
         sensitivity=holder.core_sensitivity(basis),
         noise_multiplier=1 / task.mu(-1),
     )
-    inside = decompose_core(core, task.n_components, task.generator)
+    inside = decompose_core(DenseTensor(symmetrize(core)), task.n_components, task.generator)
     return Components(inside.weights, basis @ inside.vectors, order), scale
 
 

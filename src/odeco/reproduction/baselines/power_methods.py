@@ -25,9 +25,8 @@ from odeco.power.power_method import Schedule, run
 from odeco.power.steps import normalise, uniform_starts
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import sorted_tuples
-from odeco.tensors.dense import DenseTensor, as_oracle
+from odeco.tensors.dense import DenseTensor, PackedTensor, as_oracle
 from odeco.tensors.oracle import Oracle
-from odeco.tensors.packed import PackedTensor
 
 
 def ss_hopm(
