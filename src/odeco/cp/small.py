@@ -143,8 +143,7 @@ def _images(core: FloatArray, vectors: FloatArray) -> FloatArray:
     if k > SMALL_DIMENSION:
         return image_from_slabs(lambda start, stop: core[start:stop, :stop, :stop], vectors, core.dtype)
     pairs = (vectors[:, None, :] * vectors[None, :, :]).reshape(k * k, -1)
-    images: FloatArray = core.reshape(k, -1) @ pairs
-    return images
+    return core.reshape(k, -1) @ pairs
 
 
 #: Random starts that are tried beside the informed ones.
