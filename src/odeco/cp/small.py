@@ -214,11 +214,7 @@ def fit_independent(tensor: DenseTensor, n_components: int, seed: int) -> Compon
         determined = (np.abs(found.weights) >= _LEAST_WEIGHT_IN_ERRORS * weight_errors) & (angle_errors < _MOST_ANGLE)
         if not determined.all():
             return None
-    return _times_power_of_two(found, shift)
-
-
-def _times_power_of_two(components: Components, exponent: int) -> Components:
-    return Components(np.ldexp(components.weights, exponent), components.vectors, components.order)
+    return Components(np.ldexp(found.weights, shift), found.vectors, found.order)
 
 
 def core_width(dimension: int, n_components: int) -> int:
