@@ -215,7 +215,7 @@ def test_errors_of_shared_vectors_are_those_that_are_stated(shape, axes, k):
         entries = odeco.symmetrize(entries, axes=axes)
         problem = AsymmetricProblem(AsymmetricTensor(entries), axes)
         fit = refine(problem, terms)
-        deviation = math.sqrt((problem.whole - fit.explained) / (problem.n_entries - k * problem.noise.freedom))
+        deviation = math.sqrt((problem.whole - fit.explained) / (problem.noise.n_entries - k * problem.noise.freedom))
         stated.append(term_angle_errors(fit.components, shape, deviation, axes))
         pairs = zip(factors_of(fit.components, shape), factors_of(terms, shape), strict=True)
         seen.append([np.sqrt(np.maximum(2 - 2 * np.abs(np.sum(one * two, axis=0)), 0)) for one, two in pairs])

@@ -50,12 +50,12 @@ class _PlainConsole(Console):
         self.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
 
 
-def console(*, err: bool = False) -> Console:
+def console() -> Console:
     """Return a console. Where there is no terminal, lines are as long as they are, and none ends in blanks."""
-    made = Console(stderr=err, highlight=False, soft_wrap=False)
+    made = Console(highlight=False, soft_wrap=False)
     if made.is_terminal:
         return made
-    return _PlainConsole(stderr=err, highlight=False, width=int(os.environ.get("COLUMNS", _PIPED_WIDTH)))
+    return _PlainConsole(highlight=False, width=int(os.environ.get("COLUMNS", _PIPED_WIDTH)))
 
 
 def emit_json(document: dict[str, Any]) -> None:

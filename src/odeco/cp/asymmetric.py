@@ -143,8 +143,7 @@ class AsymmetricProblem(CPProblem):
         with one_blas_thread():
             grams = [piece.T @ piece for piece in pieces]
             own = [piece @ _product(grams, axis) for axis, piece in enumerate(pieces)]
-        descent: FloatArray = images - np.concatenate(own)
-        return descent
+        return images - np.concatenate(own)
 
     def step(self, signs: FloatArray, points: FloatArray, descent: FloatArray, damping: float) -> FloatArray:  # noqa: ARG002
         """Return the damped Gauss-Newton step."""

@@ -260,8 +260,7 @@ def _whitened(core: CPProblem, rank: int, scales: Sequence[FloatArray], generato
     block = np.hstack([*slices, generator.standard_normal((core.oracle.dimension, SLICES * rank))])
     distinct = power_limits(whitened.oracle, block, max_count=rank)
     filled = np.hstack([distinct, slices[0][:, : rank - distinct.shape[1]]])
-    directions: FloatArray = np.concatenate(scales)[:, None] * filled
-    return directions
+    return np.concatenate(scales)[:, None] * filled
 
 
 def _exchanged(core: CPProblem, components: Components, generator: np.random.Generator) -> FloatArray:
@@ -336,8 +335,7 @@ def removal_costs(problem: CPProblem, components: Components) -> FloatArray:
     """
     with one_blas_thread():
         inverse = np.linalg.pinv(problem.gram(components.vectors), hermitian=True)
-    costs: FloatArray = components.weights**2 / np.diagonal(inverse)
-    return costs
+    return components.weights**2 / np.diagonal(inverse)
 
 
 def cancelled_share(gram: FloatArray, weights: FloatArray) -> float:

@@ -199,8 +199,7 @@ def _selection(
 def heights_of(problem: SymmetricProblem, components: Components, deviation: float) -> FloatArray:
     """Return what each component is worth, in the unit of the law of the noise."""
     errors = standard_errors(components, deviation)[0]
-    heights: FloatArray = np.abs(components.weights) / (errors * problem.noise.unit)
-    return heights
+    return np.abs(components.weights) / (errors * problem.noise.unit)
 
 
 #: The largest number of steps in all, from a random start, and after a perturbation.

@@ -184,8 +184,7 @@ class CPFits:
         won = max(0.0, self.misfit(rank) - self._misfit(found))
         if self.noise.height(math.sqrt(won / n_more), deviation) <= noise.typical:
             return np.empty(0)
-        heights: FloatArray = np.sqrt(removal_costs(self.problem, found.components)) / (deviation * noise.unit)
-        return heights
+        return np.sqrt(removal_costs(self.problem, found.components)) / (deviation * noise.unit)
 
     def fit_quickly(self, rank: int, n_more: int) -> Fit:
         """Fit up to `n_more` components of what a fit leaves beside its own, by a few steps."""

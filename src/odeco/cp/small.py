@@ -143,8 +143,7 @@ def _images(core: FloatArray, vectors: FloatArray) -> FloatArray:
     if k > SMALL_DIMENSION:
         return image_from_slabs(lambda start, stop: core[start:stop, :stop, :stop], vectors, core.dtype)
     pairs = (vectors[:, None, :] * vectors[None, :, :]).reshape(k * k, -1)
-    images: FloatArray = core.reshape(k, -1) @ pairs
-    return images
+    return core.reshape(k, -1) @ pairs
 
 
 #: Random starts that are tried beside the informed ones.
@@ -220,11 +219,7 @@ def fit_independent(
         determined = (np.abs(found.weights) >= _LEAST_WEIGHT_IN_ERRORS * weight_errors) & (angle_errors < _MOST_ANGLE)
         if not determined.all():
             return fallback(tensor, n_components, np.random.default_rng(seed))
-    return _times_power_of_two(found, shift)
-
-
-def _times_power_of_two(components: Components, exponent: int) -> Components:
-    return Components(np.ldexp(components.weights, exponent), components.vectors, components.order)
+    return Components(np.ldexp(found.weights, shift), found.vectors, found.order)
 
 
 def core_width(dimension: int, n_components: int) -> int:

@@ -271,8 +271,7 @@ def _different(block: FloatArray, found: FloatArray, right: FloatArray, columns:
 
 def _complement(vectors: DataArray) -> FloatArray:
     """Return an orthonormal basis of the complement of the span of the columns."""
-    basis: FloatArray = np.linalg.qr(vectors, mode="complete")[0].astype(np.float64)[:, vectors.shape[1] :]
-    return basis
+    return np.linalg.qr(vectors, mode="complete")[0].astype(np.float64)[:, vectors.shape[1] :]
 
 
 class FlattenedProblem(SymmetricProblem):

@@ -345,8 +345,7 @@ def _solve(
     """Return H⁻¹ times a target to two digits, which is enough for an error, by conjugate gradients."""
 
     def product(step: FloatArray) -> FloatArray:
-        image: FloatArray = step @ inner + vectors @ (outer * (step.T @ vectors))
-        return image
+        return step @ inner + vectors @ (outer * (step.T @ vectors))
 
     return conjugate_gradients(product, target, lambda residual: residual @ preconditioner, tolerance=1e-2)
 

@@ -114,8 +114,7 @@ class Whitened(Oracle):
 
     def _slice(self, direction: FloatArray) -> FloatArray:
         forward = self.whitener.forward
-        matrix: FloatArray = forward.T @ self.oracle.slice(forward @ direction) @ forward
-        return matrix
+        return forward.T @ self.oracle.slice(forward @ direction) @ forward
 
     def _inside(self, basis: FloatArray) -> FloatArray:
         return self.oracle.inside(self.whitener.forward @ basis)

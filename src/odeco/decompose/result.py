@@ -300,8 +300,7 @@ class PrivateDecomposition(Result):
     @property
     def clear(self) -> NDArray[np.bool_]:
         """Which components stand clear of the noise floor: a choice of the rank that costs nothing more."""
-        above: NDArray[np.bool_] = np.abs(self.weights) > self.noise_floors
-        return above
+        return np.abs(self.weights) > self.noise_floors
 
     @property
     def estimate(self) -> Components:

@@ -159,8 +159,7 @@ class SparseAsymmetricTensor(EntryTensor):
             for other, piece in enumerate(pieces):
                 if other != axis:
                     products *= piece[self.indices[other]]
-            image: FloatArray = self._rows_of[axis] @ products
-            return image
+            return self._rows_of[axis] @ products
 
         images = list(map_blocks(of_axis, range(self.order), parallel=self._scaled.size * block.shape[1] > _BLOCK_SIZE))
         return math.factorial(self.order - 1) * np.concatenate(images)

@@ -166,8 +166,7 @@ class Components(State, Oracle):
         rows, columns = flattening_coordinates(self.dimension, self.order)
         powers = rows.powers(self.vectors)
         right = powers if columns is rows else columns.powers(self.vectors)
-        matrix: FloatArray = (powers * self.weights) @ right.T
-        return matrix
+        return (powers * self.weights) @ right.T
 
     def _inside(self, basis: FloatArray) -> FloatArray:
         return sum_of_products(self.weights, [basis.T @ self.vectors] * self.order)

@@ -98,8 +98,7 @@ class PackedCoordinates:
     def gram_of_unfolding(self, packed: FloatArray) -> FloatArray:
         """Return the d x d matrix of Σ ⟨S[a], S[b]⟩ over the tensors S in all columns."""
         unfolding = self.unfolding(packed)
-        gram: FloatArray = unfolding @ unfolding.T
-        return gram
+        return unfolding @ unfolding.T
 
     @cached_property
     def lower(self) -> PackedCoordinates:
@@ -132,8 +131,7 @@ def flattening_of_packed(packed: FloatArray, dimension: int) -> FloatArray:
     whole, pairs = PackedCoordinates(dimension, 4), PackedCoordinates(dimension, 2)
     first, second = (np.repeat(pairs.tuples, pairs.size, axis=1), np.tile(pairs.tuples, pairs.size))
     matrix = (packed / whole.scales)[places_of(np.concatenate([first, second]))].reshape(pairs.size, pairs.size)
-    flattening: FloatArray = matrix * pairs.scales[:, None] * pairs.scales
-    return flattening
+    return matrix * pairs.scales[:, None] * pairs.scales
 
 
 def flattened(entries: DataArray) -> FloatArray:

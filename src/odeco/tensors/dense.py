@@ -310,8 +310,7 @@ class PackedTensor(EntryTensor):
         rows, columns = flattening_coordinates(self.dimension, self.order)
         pairs = [np.repeat(rows.tuples, columns.size, axis=1), np.tile(columns.tuples, rows.size)]
         entries = self._scaled[places_of(np.concatenate(pairs))].reshape(rows.size, columns.size)
-        matrix: FloatArray = entries * rows.scales[:, None] * columns.scales
-        return matrix
+        return entries * rows.scales[:, None] * columns.scales
 
     def _places_of(self, rows: IndexArray) -> IndexArray:
         """Return the place of entry (row, a) for every sorted row of p − 1 indices and every a.

@@ -88,7 +88,7 @@ class DeviceTensor(EntryTensor):
     def __init__(self, entries: Any) -> None:
         self._held = held = DeviceArray(entries)
         self.entries = self._scaled = held.array
-        check_shape(tuple(self.entries.shape), "tensor", equal_sizes=True)
+        check_shape(tuple(self.entries.shape), equal_sizes=True)
         self.order, self.dimension = self.entries.ndim, int(self.entries.shape[0])
         # A copy of entries that are not valid goes through the checks of NumPy arrays, which say what is wrong.
         if held.dtype is None:

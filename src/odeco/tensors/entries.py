@@ -192,27 +192,27 @@ class InUnit(Rescaled):
         return self._factor * reply
 
 
-def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) -> DataArray:
+def as_entries(array: Any, *, equal_sizes: bool = True) -> DataArray:
     """Return the entries of a tensor as a checked floating-point array; only integers are copied."""
-    check_unmasked(array, name)
-    entries = _as_floats(as_numpy(array), name)
-    check_shape(entries.shape, name, equal_sizes=equal_sizes)
-    check_finite(entries, name)
+    check_unmasked(array, "tensor")
+    entries = _as_floats(as_numpy(array), "tensor")
+    check_shape(entries.shape, equal_sizes=equal_sizes)
+    check_finite(entries, "tensor")
     return entries
 
 
-def check_shape(shape: tuple[int, ...], name: str, *, equal_sizes: bool) -> None:
+def check_shape(shape: tuple[int, ...], *, equal_sizes: bool) -> None:
     """Raise unless the shape is that of a tensor of order 3 or more that is not empty."""
     if len(shape) < MINIMUM_ORDER:
         raise ValueError(
-            f"The {name} must have order 3 or more. Got order {len(shape)}, shape {shape}. "
+            f"The tensor must have order 3 or more. Got order {len(shape)}, shape {shape}. "
             "For a matrix use numpy.linalg.eigh."
         )
     if 0 in shape:
-        raise ValueError(f"The {name} must not be empty. Got shape {shape}. Check how it was made.")
+        raise ValueError(f"The tensor must not be empty. Got shape {shape}. Check how it was made.")
     if equal_sizes and len(set(shape)) > 1:
         raise ValueError(
-            f"The {name} must have equal sizes. Got shape {shape}. "
+            f"The tensor must have equal sizes. Got shape {shape}. "
             "For an asymmetric one call odeco.decompose_asymmetric."
         )
 

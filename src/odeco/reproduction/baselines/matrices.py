@@ -198,8 +198,7 @@ def _first_left_vector(
     def times(vector: FloatArray) -> FloatArray:
         # A vector of the matrix's own precision: NumPy would copy the matrix otherwise.
         across = matrix.T @ vector.astype(matrix.dtype) - right @ (weights * (left.T @ vector))
-        image: FloatArray = matrix @ across.astype(matrix.dtype) - left @ (weights * (right.T @ across))
-        return image
+        return matrix @ across.astype(matrix.dtype) - left @ (weights * (right.T @ across))
 
     size = matrix.shape[0]
     start: FloatArray = generator.standard_normal((size,))

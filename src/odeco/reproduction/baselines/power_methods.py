@@ -266,8 +266,7 @@ class TensorSketch(Oracle):
         """Return the Fourier transform of Σᵢ σ(i) xᵢ at bucket h(i), for every column x: b x n."""
         shape = (self.transforms.shape[1], self.dimension)
         scatter = sparse.csr_array((phases, (buckets, np.arange(self.dimension))), shape=shape)
-        transformed: ComplexArray = scipy.fft.fft(scatter @ columns, axis=0, overwrite_x=True)
-        return transformed
+        return scipy.fft.fft(scatter @ columns, axis=0, overwrite_x=True)
 
 
 def _empty(dimension: int, order: int, length: int, n_sketches: int, combine: Combine, rng: RngLike) -> TensorSketch:
