@@ -472,6 +472,15 @@ class TestRefusals:
         failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "pip install 'odeco[dask]'" in failed.stderr
 
+    def test_rows_on_a_cluster_have_no_weights(self, client, folder):
+        weights = np.ones(len(ROWS))
+        with pytest.raises(ValueError, match="Rows on a cluster have no weights"):
+            odeco.decompose_stream(folder / "all.npy", K, client=client, sample_weight=weights)
+        online = odeco.OnlineDecomposer(K, rng=0)
+        with pytest.raises(ValueError, match="Rows on a cluster have no weights"):
+            online.partial_fit(lazy_array(folder), sample_weight=weights)
+        assert online.n_rows == 0
+
     def test_rows_that_a_cluster_cannot_read_are_refused(self, client, tmp_path):
         (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
         with pytest.raises(odeco.SourceError, match="files whose headers state their number"):

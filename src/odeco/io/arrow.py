@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from odeco._util.lazy import import_arrow
 from odeco.errors import SourceError
-from odeco.io.arrays import IterableSource, is_one_shot
+from odeco.io.arrays import BlockMemory, IterableSource, is_one_shot
 from odeco.io.errors import source_error
 from odeco.io.source import ALL, FileSource, Selection, Source, rows_per_block
 from odeco.io.urls import UrlPath
@@ -35,9 +34,6 @@ _REQUEST_BYTES = 1 << 25
 
 #: For this many columns, rows are copied from columns that lie side by side; else pyarrow takes less time.
 _MIN_COPIED, _MAX_COPIED = 12, 256
-
-#: Bytes of columns that are made rows at a time; they stay in the cache of a core.
-_TILE_BYTES = 1 << 20
 
 
 class ArrowFile(FileSource):
@@ -68,16 +64,12 @@ class ArrowFile(FileSource):
             self._chosen = [field.name for field in fields]
         self._layout = Layout.of(fields, self.name, path)
         if self._layout.is_open:
-            self._layout = self._find_lengths(self._layout)
+            with self._opening(), ExitStack() as opened:
+                self._layout, _ = self._layout.closed(self._batches(opened, 0, 1)[0], self.name, path)
         self.columns, self.n_features, self.dtype = self._layout.names, len(self._layout.names), self._layout.dtype
         self._check_not_empty()
         self._rows = rows_per_block(self.n_features, self._layout.dtype.itemsize, batch_rows)
         self._facts = ("arrow", self._layout.dtype, *(self._chosen or []))
-
-    def _find_lengths(self, layout: Layout) -> Layout:
-        """Return the layout with the lengths of lists that the first row has."""
-        with self._opening(), ExitStack() as opened:
-            return layout.closed(self._batches(opened, 0, 1)[0], self.name, self.path)
 
     def _look(self, opened: ExitStack) -> tuple[Any, int | None]:
         """Return the schema and the number of rows, which Arrow's stream format does not state."""
@@ -185,7 +177,7 @@ def arrow_stream(
         if layout is None:
             layout = Layout.of(schema, name, None)
             if layout.is_open:
-                layout, batches = _closed(layout, batches, name)
+                layout, batches = layout.closed(batches, name, None)
         return layout.read(batches, name, None, batch_rows, nulls_are_nan=nulls_are_nan)
 
     n_rows = getattr(data, "num_rows", None)
@@ -228,17 +220,6 @@ def _open_stream(
     if selection.is_all:
         return reader.schema, reader
     return [reader.schema.field(each) for each in names], (batch.select(names) for batch in reader)
-
-
-def _closed(layout: Layout, batches: Iterator[Any], name: str) -> tuple[Layout, Iterator[Any]]:
-    """Return the layout with the lengths of lists that the first rows have, and the batches, these included."""
-    seen = []
-    for batch in batches:
-        seen.append(batch)
-        if batch.num_rows:
-            layout = layout.closed(iter([batch]), name, None)
-            break
-    return layout, chain(seen, batches)
 
 
 @dataclass(frozen=True)
@@ -299,20 +280,24 @@ class Layout:
             names += [f"{field}[{place}]" for place in range(width or 0)] if field in self.lists else [field]
         return tuple(names)
 
-    def closed(self, batches: Iterator[Any], name: str, path: Path | None) -> Layout:
-        """Return the layout with the lengths of lists that the first row has."""
-        first = next((batch.slice(0, 1) for batch in batches if batch.num_rows), None)
-        if first is None:
+    def closed(self, batches: Iterator[Any], name: str, path: Path | None) -> tuple[Layout, Iterator[Any]]:
+        """Return the layout with the lengths of lists that the first row has, and all batches, as an iterator."""
+        seen = list[Any]()
+        for batch in batches:
+            seen.append(batch)
+            if batch.num_rows:
+                break
+        else:
             raise source_error("empty", name, path, what="no rows")
         widths = list(self.widths)
-        for place, column in enumerate(first.columns):
+        for place, column in enumerate(seen[-1].columns):
             if widths[place] is None:
                 cell = column[0].as_py()
                 if not cell:
                     what = f"no list of numbers in column {self.fields[place]!r}"
                     raise source_error("not finite", name, path, 0, what=what)
                 widths[place] = len(cell)
-        return replace(self, widths=tuple(widths))
+        return replace(self, widths=tuple(widths)), chain(seen, batches)
 
     def read(
         self,
@@ -328,7 +313,7 @@ class Layout:
         """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row `skipped`."""
         n_features = sum(width or 0 for width in self.widths)
         at, step = skipped, rows_per_block(n_features, self.dtype.itemsize, batch_rows)
-        memory = _Memory(step, n_features, self.dtype)
+        memory = BlockMemory(step, n_features, self.dtype)
         for batch in batches:
             for start in range(max(0, row - at), batch.num_rows, step):
                 rows, nulls = self._as_array(batch.slice(start, step), memory, name, path, at + start)
@@ -342,14 +327,16 @@ class Layout:
             raise source_error("short", name, path, at, wanted=row)
 
     def _as_array(
-        self, batch: Any, memory: _Memory, name: str, path: Path | None, first_row: int
+        self, batch: Any, memory: BlockMemory, name: str, path: Path | None, first_row: int
     ) -> tuple[NDArray[Any], list[tuple[int, str]]]:
         """Return a record batch as an array in which nulls are NaN, and the first null of each column that has one."""
         n_rows, nulls, at = batch.num_rows, list[tuple[int, str]](), 0
         widths = [width or 0 for width in self.widths]
         plain = {str(kind) for kind in batch.schema.types} == {"float" if self.dtype == np.float32 else "double"}
         if plain and len(widths) > 1 and not any(column.null_count for column in batch.columns):
-            return memory.transpose(batch), nulls
+            if not _MIN_COPIED <= len(widths) <= _MAX_COPIED:
+                return batch.to_tensor().to_numpy(), nulls
+            return memory.transpose([column.to_numpy() for column in batch.columns]), nulls
         rows = memory.empty(n_rows)
         for field, width, column in zip(self.fields, widths, batch.columns, strict=True):
             at += width
@@ -383,62 +370,6 @@ class Layout:
         if wrong.size:
             facts = {"column": field, "width": width, "given": int(lengths[wrong[0]])}
             raise source_error("list", name, path, first_row + int(wrong[0]), **facts)
-
-
-class _Memory:
-    """Memory for blocks of rows of one pass, used again when nobody refers to a block any more.
-
-    Pages that are new to the process cost more time than the numbers that are written to them. At most as many blocks
-    are kept as the caller has held at the same time.
-
-    Parameters
-    ----------
-    n_rows, n_columns : int
-        Shape of a whole block.
-    dtype : dtype
-        Type of its numbers.
-    """
-
-    def __init__(self, n_rows: int, n_columns: int, dtype: np.dtype[Any]) -> None:
-        self._n_rows, self._n_columns, self._dtype = n_rows, n_columns, dtype
-        self._free: list[NDArray[Any]] = []
-        self._tile: NDArray[Any] | None = None
-
-    def empty(self, n_rows: int) -> NDArray[Any]:
-        """Return an array for so many rows, with any numbers in it."""
-        if 2 * n_rows < self._n_rows:  # a few rows should not keep the memory of a whole block
-            return np.empty((n_rows, self._n_columns), self._dtype)
-        owner: Any = self._free.pop() if self._free else np.empty((self._n_rows, self._n_columns), self._dtype)
-        # Views of views refer to the first array that is no view of an array. Behind a memoryview that is `block`, so
-        # the memory is free when `block` goes.
-        block = np.frombuffer(memoryview(owner), self._dtype)
-        weakref.finalize(block, self._free.append, owner).atexit = False
-        return block.reshape(owner.shape)[:n_rows]
-
-    def transpose(self, batch: Any) -> NDArray[Any]:
-        """Return a record batch, whose columns are all of the type of the rows and have no nulls, as rows."""
-        if not _MIN_COPIED <= self._n_columns <= _MAX_COPIED:
-            rows: NDArray[Any] = batch.to_tensor().to_numpy()
-            return rows
-        if self._tile is None:
-            self._tile = np.empty((self._n_columns, _odd_lines(_TILE_BYTES // self._n_columns)), self._dtype)
-        columns, rows = [column.to_numpy() for column in batch.columns], self.empty(batch.num_rows)
-        height = self._tile.shape[1]
-        for start in range(0, len(rows), height):
-            part = rows[start : start + height]
-            tile = self._tile[:, : len(part)]
-            np.stack([column[start : start + height] for column in columns], out=tile)
-            part[...] = tile.T
-        return rows
-
-
-def _odd_lines(n_bytes: int) -> int:
-    """Return about as many numbers as fill these bytes: a multiple of 16, and an odd one.
-
-    The same place of all columns is read together. If columns were a power of two apart, these places would compete for
-    the same few lines of the cache.
-    """
-    return (n_bytes // 128 | 1) * 16
 
 
 def _nulls(column: Any) -> NDArray[np.bool_]:

@@ -54,13 +54,17 @@ def _mapped_header(array: Any) -> _Header:
     return array.shape, bool(array.flags.c_contiguous), array.dtype, array.offset
 
 
+def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape, whether columns are stored one after the other, and the type."""
+    version = npy_format.read_magic(file)
+    return (npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0)(file)
+
+
 def _stored_header(path: Path) -> _Header:
     """Read the header of a ``.npy`` object, and compare its shape with the size of the object."""
     with path.open("rb") as file:
         try:
-            version = npy_format.read_magic(file)
-            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-            shape, by_columns, dtype = read(file)
+            shape, by_columns, dtype = _read_header(file)
             if dtype.hasobject or file.tell() + math.prod(shape) * dtype.itemsize > path.stat().st_size:
                 raise ValueError("it holds objects, or less than its header announces")
             return shape, not by_columns or len(shape) < 2 or min(shape) == 1, dtype, file.tell()
@@ -216,9 +220,7 @@ class _Part:
 
     def __init__(self, archive: zipfile.ZipFile, name: str, opened: ExitStack) -> None:
         self._stream: IO[bytes] = opened.enter_context(archive.open(f"{name}.npy"))
-        version = npy_format.read_magic(self._stream)
-        read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-        shape, _, self.dtype = read_header(self._stream)
+        shape, _, self.dtype = _read_header(self._stream)
         if len(shape) != 1 or self.dtype.kind not in "fiub":
             raise ValueError(f"{name} is not a plain array of numbers")
         self.size = self.left = shape[0]
