@@ -135,7 +135,7 @@ def topics() -> None:
     "--public",
     type=_options.FILE,
     metavar="FILE",
-    help="For a private run: documents that need NO protection; topics start from them.",
+    help="For a private run: documents that need NO protection, counted beside the others.",
 )
 @click.option(
     "--dry-run",
