@@ -112,7 +112,10 @@ def topics() -> None:
 )
 @_options.groups("document")
 @click.option(
-    "--public", type=_options.FILE, metavar="FILE", help="For a private run: documents that need NO protection."
+    "--public",
+    type=_options.FILE,
+    metavar="FILE",
+    help="For a private run: documents that need NO protection, counted beside the others.",
 )
 @click.option("--dry-run", is_flag=True, help="For a private run: print the plan, from public numbers, and stop.")
 @click.option(

@@ -22,7 +22,6 @@ from odeco._util.arguments import (
     check_norm_bound,
     check_number,
 )
-from odeco._util.threads import one_blas_thread
 from odeco._util.types import RngLike
 from odeco.cp.subspace_power import largest_rank
 from odeco.decompose.result import PrivateDecomposition
@@ -43,8 +42,7 @@ from odeco.privacy.plan import MechanismPlan, PrivacyPlan, Prospect
 from odeco.privacy.release import Releaser, Releases
 from odeco.privacy.report import PrivacyReport, warn_of_reuse
 from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
-from odeco.private.mechanisms import MECHANISMS
-from odeco.private.mechanisms.entries import MOST_COLUMNS
+from odeco.private.mechanisms import MECHANISMS, best, choose, listed, mechanisms_that_use, ranked
 from odeco.private.mechanisms.mechanism import Calibration, Setting, Task
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor
@@ -204,7 +202,7 @@ def decompose_privately(
     def plan_for(dimension: int, order: int, sensitivities: Any) -> tuple[Setting, MechanismPlan]:
         search = _search(dimension, order, n_components, n_restarts, n_iterations)
         setting = Setting(dimension, order, search, epsilon, delta, sensitivities, calibration, share)
-        return setting, _choose(mechanism, setting)
+        return setting, choose(mechanism, setting)
 
     with following(callback, progress) as report_to:
 
@@ -347,11 +345,11 @@ def _check_mechanism(mechanism: str, calibration: str, given: dict[str, Any]) ->
     check_choice("mechanism", mechanism, (AUTO, *MECHANISMS))
     check_choice("calibration", calibration, ("exact", "paper"))
     for name, value in given.items():
-        _check_goes_with(name, value, "mechanism", mechanism, [AUTO, *_mechanisms_that_use(name)])
-    users = _mechanisms_that_use("calibration")
+        _check_goes_with(name, value, "mechanism", mechanism, [AUTO, *mechanisms_that_use(name)])
+    users = mechanisms_that_use("calibration")
     if calibration == "paper" and mechanism not in users:
         raise ValueError(
-            f"calibration='paper' must go with mechanism={_listed(users)}. Got {mechanism!r}. Leave it out."
+            f"calibration='paper' must go with mechanism={listed(users)}. Got {mechanism!r}. Leave it out."
         )
 
 
@@ -404,22 +402,12 @@ def _norms(data: Any, settings: dict[str, Any]) -> tuple[RowNorms, RecordSensiti
     return norms, RecordSensitivities(*known, replace=replaced, nonnegative=bool(given.get("nonnegative")))
 
 
-def _mechanisms_that_use(argument: str) -> list[str]:
-    return [each.name for each in MECHANISMS.values() if argument in each.uses]
-
-
 def _check_goes_with(name: str, value: Any, kind: str, chosen: str, users: Iterable[str]) -> None:
     if value is not None and chosen not in users:
         raise ValueError(
-            f"`{name}` must go with {kind}={_listed(users)}. Got {name}={value!r} with {kind}={chosen!r}. "
+            f"`{name}` must go with {kind}={listed(users)}. Got {name}={value!r} with {kind}={chosen!r}. "
             f"Leave it out, or choose another {kind}."
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Return names as in 'a', 'b' or 'c'."""
-    *others, last = map(repr, names)
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _plan_all(
@@ -431,7 +419,7 @@ def _plan_all(
     norm_bound: Any = None,
 ) -> PrivacyPlan:
     """Return the plan of every mechanism that can be used, smallest signal first, and what other budgets would find."""
-    ranked = _ranked(setting)
+    plans = ranked(setting)
     public = (
         setting.epsilon,
         setting.delta,
@@ -440,39 +428,12 @@ def _plan_all(
         neighbour_relation,
         setting.dimension,
     )
-    known = (setting.search.n_components, ranked, _best(ranked).mechanism)
+    known = (setting.search.n_components, plans, best(plans).mechanism)
     prospects = tuple(_prospect(setting, multiple * setting.epsilon) for multiple in _MULTIPLES)
     return PrivacyPlan(*public, *known, prospects, setting.order, n_units, norm_bound, 1 - setting.share)
 
 
 def _prospect(setting: Setting, epsilon: float) -> Prospect:
     """Return what another budget would find."""
-    plans = _ranked(replace(setting, epsilon=epsilon))
+    plans = ranked(replace(setting, epsilon=epsilon))
     return Prospect(epsilon, {plan.mechanism: plan.smallest_signal for plan in plans})
-
-
-def _choose(mechanism: str, setting: Setting) -> MechanismPlan:
-    """Return the plan of a mechanism, or that of the best for "auto"; raise if the mechanism cannot be used."""
-    if mechanism == AUTO:
-        return _best(_ranked(setting))
-    if refusal := MECHANISMS[mechanism].refusal(setting):
-        others = sorted(each.name for each in MECHANISMS.values() if not each.refusal(setting))
-        raise ValueError(f"{refusal} Take {_listed(others)}.")
-    with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
-        return MECHANISMS[mechanism].plan(setting)
-
-
-def _ranked(setting: Setting) -> tuple[MechanismPlan, ...]:
-    with one_blas_thread():
-        plans = [mechanism.plan(setting) for mechanism in MECHANISMS.values() if not mechanism.refusal(setting)]
-    if not plans:
-        raise ValueError(
-            f"`n_components` must be at most {setting.dimension} here: more components than columns are found in the "
-            f"moment of order 4 of rows, of at most {MOST_COLUMNS} columns. Got {setting.search.n_components}."
-        )
-    return tuple(sorted(plans, key=lambda plan: plan.smallest_signal))
-
-
-def _best(ranked: tuple[MechanismPlan, ...]) -> MechanismPlan:
-    """Return the first that needs no remark: it assumes nothing further about the data."""
-    return next(plan for plan in ranked if not plan.remark)

@@ -103,8 +103,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         that it is there or not (blanked; the number of documents is public). The first needs √2 times the noise.
     public : array or CSR array, documents x words, optional
         For private models: word counts, over the same vocabulary, of documents that need NO protection: other text, or
-        documents whose owners agreed. Open topics of these are where the private ones start. They cost no budget,
-        and nothing hides them: the model shows what they say.
+        documents whose owners agreed. What they say counts beside the released sums, by how certain it is; other text,
+        by its words, does not count. They cost no budget, and nothing hides them: the model shows what they say.
     ledger : path, optional
         For private models: the file of the budget of all models of these documents together, made once with
         `odeco.privacy.LedgerFile.create`. It pays for each fit too, or refuses it; copies of the estimator, as a

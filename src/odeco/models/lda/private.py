@@ -7,6 +7,8 @@ A private model learns from noisy sums over documents, and from nothing else:
 3. Pairs of the most frequent words. A non-negative factorisation gives starting topics.
 4. Two EM steps over all words. Each distributes the words of every document over the current topics.
 
+Public documents are queried in the same way, without noise (`private_public`).
+
 A unit adds an array of norm 1 to each sum (`BoundedCounts`). Everything between the releases is post-processing
 (`private_estimate`), and so is the assessment of how far to trust the topics (`private_plan`).
 
