@@ -196,20 +196,20 @@ class OnlineDecomposer:
         return self
 
     def __repr__(self) -> str:
-        found = self._so_far()
+        found = self._found(RankError)
         table = [] if found is None else repr(found).splitlines()[1:]
         return "\n".join([f"{type(self).__name__}: {self.verdict}", *table])
 
     def _repr_html_(self) -> str:
         """Return the verdict and what was found so far, for a notebook."""
-        found = self._so_far()
+        found = self._found(RankError)
         title = f"<p><strong>{type(self).__name__}</strong>: {escape(self.verdict)}</p>"
         return title if found is None else f"{title}{found._repr_html_()}"
 
     @property
     def verdict(self) -> str:
         """The progress of the run and the number of components found, in one sentence."""
-        found, progress = self._so_far(), self.progress
+        found, progress = self._found(RankError), self.progress
         size = self._settings.batch_size
         settings = f"k = {self._settings.n_components}, method={self.method!r}"
         settings += "" if size is None else f", batch_size={size:,}"
@@ -222,16 +222,10 @@ class OnlineDecomposer:
             text += f"; {progress.stage}, {progress.n_rows_needed:,} rows more until all are"
         return f"{text} ({settings}{'' if self._account is None else ', private'})"
 
-    def _so_far(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
-        """Return the components found so far, without a warning; None if there are none."""
-        with suppress(RankError):
-            return self._found()
-        return None
-
-    def _found(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
-        """Return the components found so far; None if there are none. Raise `RankError` if the rows show none."""
+    def _found(self, *quiet: type[Exception]) -> StreamDecomposition | PrivateStreamDecomposition | None:
+        """Return the components found so far; None if there are none, or if an error in `quiet` says why."""
         run = self._run
-        with suppress(StreamEndedError):
+        with suppress(StreamEndedError, *quiet):
             return None if run is None or not run.n_rows else run.result(self._names)
         return None
 

@@ -194,7 +194,6 @@ class EntriesSolver(WholeMoment, SolverState):
     @classmethod
     def start(cls, dimension: int, n_components: int, *, seed: int, orthogonal: bool = False) -> EntriesSolver:
         """Return the state before the first query."""
-        check_columns(dimension)
         return cls(dimension, check_n_components(n_components, dimension), seed, orthogonal)
 
     @property

@@ -16,7 +16,6 @@ from odeco._util.arguments import check_choice, check_norm_bound
 from odeco._util.state import State, array_field, part_field, usable_array
 from odeco._util.types import FloatArray
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
-from odeco.io.rows import is_sparse
 from odeco.online.run import BatchMean, Run
 from odeco.online.sums import RowSum
 from odeco.power.solver import Solver
@@ -154,13 +153,12 @@ class NoisyMean(BatchMean):
             return plain
         return RowSum(plain.question, merge_duplicates(plain.block, MERGE_COSINE)[0], plain.order)
 
-    def prepare(self, rows: Any, notes: Notes | None) -> tuple[Any, Notes]:
-        """Return rows clipped to the bound. Dense and CSR rows in one run are refused, whatever they hold."""
-        after = self.notes_after_part(notes, dense=not is_sparse(rows))
-        return clipped_rows(rows, self.guarantee.norm_bound), after
+    def prepare(self, rows: Any) -> Any:
+        """Return rows clipped to the bound."""
+        return clipped_rows(rows, self.guarantee.norm_bound)
 
-    def notes_after_part(self, notes: Notes | None, *, dense: bool) -> Notes:
-        """Return the notes after rows that a worker has clipped to the bound."""
+    def notes_after_rows(self, notes: Notes | None, *, dense: bool) -> Notes:
+        """Return the notes after rows. Dense and CSR rows in one run are refused, whatever they hold."""
         notes = notes or Notes()
         if notes.dense not in (None, dense):  # always, not only if the sum notices: when it does depends on the data
             raise TypeError("Rows of a private run must be all dense or all CSR. Got both. Convert them.")

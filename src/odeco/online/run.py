@@ -73,12 +73,12 @@ class BatchMean:
             return KeptRows(state.probes, state.order, limit)
         return RowSum(state.query, state.probes, state.order)
 
-    def prepare(self, rows: Any, notes: Any) -> tuple[Any, Any]:
-        """Return rows as they are added up, and the notes after them."""
-        return rows, notes
+    def prepare(self, rows: Any) -> Any:
+        """Return rows as they are added up."""
+        return rows
 
-    def notes_after_part(self, notes: Any, *, dense: bool) -> Any:  # noqa: ARG002 - the sum notices a change of kind
-        """Return the notes after rows, dense or CSR, that a worker has prepared and added up."""
+    def notes_after_rows(self, notes: Any, *, dense: bool) -> Any:  # noqa: ARG002 - the sum notices a change of kind
+        """Return the notes after rows, dense or CSR, that are added up here or by a worker."""
         return notes
 
     def reply(self, run: Run, *, keep: bool = False) -> tuple[Any, Any]:
@@ -260,8 +260,8 @@ class Run:
             room = self.batches.room(self)
             stop = n_rows if room is None else min(n_rows, start + room)
             now = self._now
-            prepared, notes = self.mean.prepare(row_slice(rows, start, stop), now.notes)
-            now.total.update(prepared)
+            notes = self.mean.notes_after_rows(now.notes, dense=not is_sparse(rows))
+            now.total.update(self.mean.prepare(row_slice(rows, start, stop)))
             self._now = replace(now, place=replace(now.place, row=now.place.row + stop - start), notes=notes)
             start = stop
             if self.batches.room(self) == 0:
@@ -274,7 +274,7 @@ class Run:
     def take(self, part: Part, *, dense: bool) -> None:
         """Add the sum over the rows that follow, at most as many as the batch has room for."""
         now = self._now
-        notes = self.mean.notes_after_part(now.notes, dense=dense)
+        notes = self.mean.notes_after_rows(now.notes, dense=dense)
         now.total.append(part)
         self._now = replace(now, place=replace(now.place, row=now.place.row + part.n_rows), notes=notes)
         if self.batches.room(self) == 0:

@@ -289,8 +289,10 @@ class Settings:
     def mean(self, dimension: int, account: Account | None) -> BatchMean | None:
         """Return the noisy mean of a private run; None for others."""
         guarantee = self.guarantee
-        if guarantee is None or account is None:
+        if guarantee is None:
             return None
+        if account is None:
+            raise RuntimeError("A private run must have an account that pays for its releases.")
         return NoisyMean(guarantee, account, dimension, self.order)
 
     def start(self, dimension: int, seed: int, account: Account | None = None, *, n_closed: int = 0) -> Run:
