@@ -4,6 +4,8 @@
     python benchmarks/selection.py mixtures --first-seed 0 --fit
                                                              also the calibration that fits these tables best
     python benchmarks/selection.py mixtures --results FILE   each table is added to the file; a run continues from it
+    python benchmarks/selection.py shapes --sets 5           shapes and drifts that no component and no state fits: how
+                                                             often the summary calls them parts of one group
 
 Tables differ in rows (60 to 3,000), columns, numbers of components (1 to 6) and how far these are apart, all drawn from
 the seed. Constants of `odeco.models.engine.em.Calibration` were fitted to 300 tables from seed 20,000 on;
@@ -30,6 +32,7 @@ from scipy.optimize import minimize
 from odeco.models import LatentClasses, TensorHMM, TensorMixture
 from odeco.models.engine import spec as engine_spec
 from odeco.models.engine.em import ChosenNumber, choose_number
+from odeco.models.hmm.assumptions import DOUBTS
 
 
 def mixture(rng: np.random.Generator) -> tuple[Any, Any, int]:
@@ -75,6 +78,60 @@ def states(rng: np.random.Generator) -> tuple[Any, Any, int]:
 PLANTED = {"mixtures": mixture, "classes": classes, "states": states}
 
 
+def autoregression(slope: float, noise: Any) -> Any:
+    rows = np.zeros(len(noise))
+    for t in range(1, len(rows)):
+        rows[t] = slope * rows[t - 1] + noise[t]
+    return rows[:, None]
+
+
+def ring(rng: np.random.Generator, n: int) -> Any:
+    angles = rng.uniform(0, 2 * np.pi, n)
+    return 5 * np.column_stack([np.cos(angles), np.sin(angles)]) + 0.3 * rng.standard_normal((n, 2))
+
+
+#: Rows of one group, which mixtures cut into components, and rows without states, which hidden Markov models cut.
+SHAPES: dict[str, Any] = {
+    "t with 3 degrees of freedom": lambda rng, n: rng.standard_t(3, (n, 3)),
+    "exponential": lambda rng, n: rng.exponential(size=(n, 2)),
+    "lognormal": lambda rng, n: np.exp(rng.standard_normal((n, 2))),
+    "uniform cube": lambda rng, n: rng.random((n, 3)),
+    "ring": ring,
+}
+DRIFTS: dict[str, Any] = {
+    "random walk": lambda rng, n: autoregression(1.0, rng.standard_normal(n)),
+    "random walk, t with 3 degrees": lambda rng, n: autoregression(1.0, rng.standard_t(3, n)),
+    "AR(1), 0.9": lambda rng, n: autoregression(0.9, rng.standard_normal(n)),
+    "AR(1), 0.5": lambda rng, n: autoregression(0.5, rng.standard_normal(n)),
+    "independent, t with 3 degrees": lambda rng, n: rng.standard_t(3, (n, 1)),
+    "independent, exponential": lambda rng, n: rng.exponential(size=(n, 1)),
+    "independent, uniform": lambda rng, n: rng.random((n, 1)),
+}
+
+
+def attack(seeds: range, sizes: tuple[int, ...] = (300, 1000)) -> None:
+    """Print what is said of rows that are one group, and of sequences without states."""
+    print("| rows | number | selected | one, or called parts of one group or of a drift | of fewer groups | claimed |")
+    print("|---|---|---|---|---|---|")
+    for names, model in ((SHAPES, TensorMixture), (DRIFTS, TensorHMM)):
+        for name, draw in names.items():
+            for n in sizes:
+                found = []
+                for seed in seeds:
+                    made: Any = model("auto", random_state=seed).fit(draw(np.random.default_rng(seed), n))
+                    found.append(made._learnt.fit.info)
+                one = [
+                    each.selected == 1 or each.n_groups == 1 or each.doubt in ("drift", "independent") for each in found
+                ]
+                fewer = [
+                    not sure and (0 < each.n_groups < each.selected or each.doubt != "")
+                    for sure, each in zip(one, found, strict=True)
+                ]
+                picked = sorted(each.selected for each in found)
+                cells = f"{sum(one)} of {len(one)} | {sum(fewer)} | {len(one) - sum(one) - sum(fewer)}"
+                print(f"| {name} | {n:,} | {picked[0]} to {picked[-1]} | {cells} |", flush=True)
+
+
 @dataclass(frozen=True)
 class Selected:
     """What was selected on one planted table."""
@@ -89,6 +146,8 @@ class Selected:
     bic: int
     n_rows: int
     seconds: float
+    n_groups: int = 0
+    doubt: str = ""
 
 
 def select(name: str, seed: int) -> Selected:
@@ -112,7 +171,8 @@ def select(name: str, seed: int) -> Selected:
     seconds, chosen, n = time.process_time() - begun, seen[0], len(rows)
     bic = min(chosen.inside, key=lambda k: sizes[k] * math.log(n) - 2 * chosen.inside[k])
     stated = chosen.at_least, chosen.exactly, chosen.evidence
-    return Selected(name, seed, planted, chosen.n_components, *stated, bic, n, seconds)
+    info = model._learnt.fit.info
+    return Selected(name, seed, planted, chosen.n_components, *stated, bic, n, seconds, info.n_groups, info.doubt)
 
 
 def select_all(name: str, seeds: range, results: Path | None) -> list[Selected]:
@@ -156,13 +216,16 @@ def fitted_calibration(found: list[Selected]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=PLANTED)
+    parser.add_argument("model", choices=[*PLANTED, "shapes"])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=30_000)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--results", type=Path, help="file to which each table is added; a run continues from it")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.sets)
+    if given.model == "shapes":
+        attack(seeds)
+        return
     results = select_all(given.model, seeds, given.results)
     print(f"{given.model}: {given.sets} planted tables, seeds from {given.first_seed}\n")
     print(
@@ -196,6 +259,10 @@ def main() -> None:
                     f"| {name}, {lowest:.0%} to {min(highest, 1):.0%} | {len(own)} | "
                     f"{stated:.1%} ± {error:.1%} | {observed:.1%} |"
                 )
+    several = [each for each in results if each.n_components > 1]
+    fewer = sum(0 < each.n_groups < each.n_components for each in several)
+    doubted = ", ".join(f"{sum(each.doubt == name for each in several)} {name}" for name in DOUBTS)
+    print(f"\nof {len(several)} with several: {fewer} called parts of fewer groups; doubts: {doubted}")
     if given.fit:
         print("\n" + fitted_calibration(results))
 

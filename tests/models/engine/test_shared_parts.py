@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odeco._util.state import array_field
-from odeco.models.engine.em import best_of, choose_number, em, fold_numbers, groups_of, successive_halving
+from odeco.models.engine.em import best_of, choose_number, em, fold_numbers, successive_halving
 from odeco.models.engine.fit import NoContext
 from odeco.models.engine.moments import classes_of_three_views
 from odeco.models.engine.spec import Spec
@@ -157,18 +157,6 @@ def test_larger_tables_are_held_out_in_fewer_folds_and_scores_stay_comparable():
 def test_folds_are_fifths_of_a_permutation():
     folds = fold_numbers(np.random.default_rng(0).permutation(103))
     assert np.bincount(folds).tolist() == [21, 21, 20, 21, 20]
-
-
-def test_components_that_overlap_are_joined_into_groups():
-    apart, together = np.eye(4)[[0, 1, 2, 3] * 25], np.eye(4)[[0, 1, 2, 3] * 25]
-    together[together[:, 0] == 1] = [0.6, 0.4, 0, 0]
-    together[together[:, 1] == 1] = [0.4, 0.6, 0, 0]
-    assert groups_of(apart) == (0.0, 4)
-    overlap, n_groups = groups_of(together)
-    assert n_groups == 3
-    half = -(0.6 * np.log(0.6) + 0.4 * np.log(0.4)) / np.log(4) / 2
-    assert overlap == pytest.approx(half)
-    assert groups_of(np.full((9, 3), 1 / 3)) == (pytest.approx(1), 1)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from scipy.special import gammaln, logsumexp
 
 from odeco._util.state import State, array_field
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names, most_characteristic
-from odeco.models.engine.estimator import EMEstimator, fitted
-from odeco.models.engine.fit import Statistics
+from odeco.models.engine.estimator import EMEstimator
+from odeco.models.engine.fit import Statistics, fitted
 from odeco.models.engine.rows import mean_of, split, weigh
 from odeco.models.engine.spec import EMSpec
 

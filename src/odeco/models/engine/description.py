@@ -196,6 +196,7 @@ def _selection(info: Info) -> str:
     stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
     if stated:
         shaped = ", if every group has the shape of a component" if 0 < info.n_groups < k else ""
+        shaped += ", if rows of one state do not depend on each other" if info.doubt else ""
         text += f" ({'; '.join(stated)}{shaped})"
     if others:
         text += f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} nearly as good"
@@ -206,11 +207,16 @@ def _selection(info: Info) -> str:
 
 def _groups(info: Info) -> str:
     """Return that components may be parts of one group."""
-    groups = "1 group" if info.n_groups == 1 else f"{info.n_groups} groups"
     return (
         f"Components overlap ({info.overlap:.0%} of the largest possible entropy). Several may describe one group "
-        f"whose shape is not that of a component: joined where they overlap, they form {groups}."
+        "whose shape is not that of a component: joined where there is no gap between their rows, they form "
+        f"{groups_text(info.n_groups)}."
     )
+
+
+def groups_text(number: int) -> str:
+    """Return a number of groups in words."""
+    return "1 group" if number == 1 else f"{number} groups"
 
 
 @dataclass(frozen=True, eq=False)

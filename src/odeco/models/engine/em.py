@@ -24,10 +24,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
 
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.rows import times
 
 Params = TypeVar("Params")
 
@@ -188,7 +186,6 @@ _ROWS_OF_ALL_FOLDS = 4_000
 
 #: A number is sure to be not too large if it gains at least this on every smaller one.
 _SURE = 1.7
-
 
 #: Takes a number of components and the rows to learn from; returns the log-likelihood of each row, the number of
 #: parameters, and whether larger numbers would say nothing about components.
@@ -357,26 +354,3 @@ class Fits:
         """Return what each of the parameters that k has more than j gains."""
         rise = of(k) - of(j)
         return rise / max(self.sizes[k] - self.sizes[j], 1)
-
-
-#: Two components may be parts of one group if this share of the rows of the smaller one is taken for the other:
-#: ∫ pq / (p + q) of two equal Gaussians three deviations apart, between which the density is two thirds of that at
-#: their means. Gaussians that EM lays over an even shape lie about that far apart.
-_JOINED = 0.1
-
-
-def groups_of(posterior: FloatArray, weights: FloatArray | None = None) -> tuple[float, int]:
-    """Return how much components overlap, and the number of groups that are left when those that overlap are joined.
-
-    The overlap is the mean entropy of the posterior of a row (n x k), divided by log k: 0 if each row has one
-    component, 1 if all are equally probable. `weights` are those of the rows, if they have any.
-    """
-    n, k = len(posterior) if weights is None else float(weights.sum()), posterior.shape[1]
-    if k == 1:
-        return 0.0, 1
-    tiny, counted = np.finfo(np.float64).tiny, times(posterior, weights)
-    entropy = -float(np.sum(counted * np.log(np.maximum(posterior, tiny))))
-    totals = np.maximum(counted.sum(axis=0), tiny)
-    joined = counted.T @ posterior > _JOINED * np.minimum(totals[:, None], totals)
-    n_groups, _ = connected_components(joined, directed=False)
-    return entropy / (n * math.log(k)), int(n_groups)

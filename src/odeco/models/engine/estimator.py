@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from importlib import import_module
 from typing import Any, ClassVar, Literal, Self
 from weakref import WeakKeyDictionary
@@ -35,12 +34,11 @@ from odeco.io.coerce import in_memory
 from odeco.io.rows import as_weights, check_no_weights, first_fault, is_sparse
 from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
-from odeco.models.engine.fit import Fit
+from odeco.models.engine.fit import Fit, Learnt, fitted
 from odeco.models.engine.parameters import checked_parameters, count, n_components, number, param, plain
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.rows import count_rows, split, times, warn_of_few_rows, with_weights
 from odeco.models.engine.spec import Spec
-from odeco.models.engine.stream import BlockStream
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.report import PrivacyReport, warn_of_reuse
 
@@ -50,38 +48,6 @@ _HEADER = record(
 )
 
 _FEATURE_NAMES = array("n_features", kind="U")
-
-
-class fitted(property):  # noqa: N801 - used as a declaration, like property
-    """A fitted attribute: a path into the fit such as ``"params.weights"``, or a function of the fit."""
-
-    def __init__(self, path: str | Callable[[Fit], Any], doc: str) -> None:
-        get = path if callable(path) else lambda fit: reduce(getattr, path.split("."), fit)
-        super().__init__(lambda model: get(model._fit_for(self._name)), doc=doc)
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-
-class Learnt:
-    """All that an estimator has learnt. It is replaced as a whole, so an interrupt finds all of it or nothing.
-
-    The fit of a stream is computed when it is needed, and stored here. Rows that come meanwhile go to another object,
-    so the fit stored in this one is always that of the stream in this one.
-    """
-
-    def __init__(
-        self, spec: Spec, seed: int, fit: Fit | None, stream: BlockStream | None, privacy: PrivacyReport | None = None
-    ) -> None:
-        self.spec, self.seed, self.computed, self.stream, self.privacy = spec, seed, fit, stream, privacy
-
-    @property
-    def fit(self) -> Fit:
-        """The fitted model."""
-        if self.computed is None and self.stream is not None:
-            self.computed = self.stream.result(self.spec)
-        return self.computed  # type: ignore[return-value]
-
 
 #: One lock for each estimator, outside of the estimators, which are cloned and pickled.
 _LOCKS: WeakKeyDictionary[Estimator, Any] = WeakKeyDictionary()

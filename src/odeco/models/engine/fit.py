@@ -1,15 +1,22 @@
-"""What every model has learnt: parameters, context, and facts about the fit; and sufficient statistics."""
+"""What every model has learnt: parameters, context, facts about the fit, sufficient statistics, fitted attributes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from odeco._util.state import State, array_field, part_field, require
 from odeco._util.types import BoolArray, FloatArray, IndexArray
+
+if TYPE_CHECKING:
+    from odeco.models.engine.spec import Spec
+    from odeco.models.engine.stream import BlockStream
+    from odeco.privacy.report import PrivacyReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +75,9 @@ class Info(State):
     overlap : float
         How much the selected components overlap, from 0 to 1.
     n_groups : int
-        The number of groups after components that overlap are joined; 0 if it is not known.
+        The number of groups after components that may be parts of one are joined; 0 if it is not known.
+    doubt : str
+        What was found that the model rules out (of sequences: `odeco.models.hmm.assumptions`); empty if nothing was.
     """
 
     n_samples: int = array_field(kind="i", low=0)
@@ -84,6 +93,7 @@ class Info(State):
     exactly: float = array_field(low=0, high=1, nan=True, default=math.nan)
     overlap: float = array_field(low=0, high=1 + 1e-9, nan=True, default=math.nan)
     n_groups: int = array_field(kind="i", low=0, default=0)
+    doubt: str = array_field(kind="U", default="")
 
     def check(self) -> None:
         """Require one score for every number that was tried, and a best one."""
@@ -115,3 +125,34 @@ class Fit(State):
 def largest_first(params: Any) -> Any:
     """Return the same components in the order of their weights."""
     return params.permuted(np.argsort(-params.weights, kind="stable"))
+
+
+class fitted(property):  # noqa: N801 - used as a declaration, like property
+    """A fitted attribute: a path into the fit such as ``"params.weights"``, or a function of the fit."""
+
+    def __init__(self, path: str | Callable[[Fit], Any], doc: str) -> None:
+        get = path if callable(path) else lambda fit: reduce(getattr, path.split("."), fit)
+        super().__init__(lambda model: get(model._fit_for(self._name)), doc=doc)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+
+class Learnt:
+    """All that an estimator has learnt. It is replaced as a whole, so an interrupt finds all of it or nothing.
+
+    The fit of a stream is computed when it is needed, and stored here. Rows that come meanwhile go to another object,
+    so the fit stored in this one is always that of the stream in this one.
+    """
+
+    def __init__(
+        self, spec: Spec, seed: int, fit: Fit | None, stream: BlockStream | None, privacy: PrivacyReport | None = None
+    ) -> None:
+        self.spec, self.seed, self.computed, self.stream, self.privacy = spec, seed, fit, stream, privacy
+
+    @property
+    def fit(self) -> Fit:
+        """The fitted model."""
+        if self.computed is None and self.stream is not None:
+            self.computed = self.stream.result(self.spec)
+        return self.computed  # type: ignore[return-value]

@@ -71,10 +71,8 @@ class SecondMoment:
 #: By default, a direction of the second moment is amplified no more than if it had this share of the strongest.
 _LEAST_SHARE = 1e-3
 
-
 #: Singular values below this share of the largest are not inverted.
 _LEAST_INVERTED = 1e-6
-
 
 #: Of matrices with more rows or columns than this, only the leading singular vectors are computed.
 _MOST_DENSE = 1500

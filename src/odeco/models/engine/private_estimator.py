@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from odeco._util.arguments import check_unmasked
-from odeco.models.engine.estimator import Estimator, Learnt
+from odeco.models.engine.estimator import Estimator
+from odeco.models.engine.fit import Learnt
 from odeco.models.engine.parameters import DELTA, EPSILON, NORM_BOUND, PATH, RELATION, optional, param
 from odeco.models.engine.spec import Spec
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation

@@ -16,6 +16,7 @@ from odeco.models.engine.description import (
     PageTable,
     component_names,
     doubts,
+    groups_text,
     most_characteristic,
     number_text,
     separation_verdict,
@@ -136,7 +137,8 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> 
         return f"{k} components, of which some are {why}: their number says nothing about groups."
     verdict = separation_verdict(posterior, "component")
     if 0 < fit.info.n_groups < k:  # parts of one group are not apart, however many rows can be assigned
-        return verdict.replace("well apart", "parts of fewer groups")
+        head, rest = verdict.split(":", 1)
+        return f"{head.split(',')[0]} that may be parts of {groups_text(fit.info.n_groups)}:{rest}"
     return verdict
 
 

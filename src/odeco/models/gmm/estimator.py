@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.estimator import EMEstimator, fitted
+from odeco.models.engine.estimator import EMEstimator
+from odeco.models.engine.fit import fitted
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType
 from odeco.models.engine.parameters import N_JOBS, STANDARDIZE, choice, count, n_components, number, param
 from odeco.models.engine.private_estimator import PrivateRowsEstimator

@@ -15,7 +15,7 @@ from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.errors import FewValuesWarning
 from odeco.io.rows import check_columns
 from odeco.models.engine.description import Description
-from odeco.models.engine.em import N_FOLDS, Calibration, ChosenNumber, EMResult, Fits, em, fold_numbers, groups_of
+from odeco.models.engine.em import N_FOLDS, Calibration, ChosenNumber, EMResult, Fits, em, fold_numbers
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType, Gaussians, GaussianStatistics
 from odeco.models.engine.private import Releaser, check_private_units
@@ -37,6 +37,7 @@ from odeco.models.engine.rows import (
 )
 from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.gmm.display import describe
+from odeco.models.gmm.groups import groups_of
 from odeco.models.gmm.private import find_private_mixture
 from odeco.models.gmm.start import (
     Start,
@@ -225,7 +226,8 @@ class MixtureSpec(EMSpec):
             return found
         some, weights = split(some_rows(data, self.selection_size, np.random.default_rng(seed)))
         some = self.prepare(some, found.context)
-        overlap, n_groups = groups_of(self.posterior(found.params, some, found.context)[0], weights)
+        posterior = self.posterior(found.params, some, found.context)[0]
+        overlap, n_groups = groups_of(found.params, some, posterior, weights)
         info = replace(found.info, overlap=overlap, n_groups=n_groups)
         few = _column_of_values(found.params, some)
         if few is not None:

@@ -221,7 +221,6 @@ def sample_path(initial: FloatArray, transitions: FloatArray, uniform: FloatArra
 #: Whole sequences are processed together until a block has this number of rows.
 _BLOCK = 2**15
 
-
 #: Pseudo-count of every transition and every initial state, so that no probability is zero.
 _TRANSITION_PRIOR = 1e-3
 
@@ -361,6 +360,11 @@ class HMM(State):
         table, index, log_factors = self.emissions.likelihoods(rows)
         scales = self._forward(table, index, begins, self.initial)[1]
         return np.log(scales) if log_factors is None else np.log(scales) + log_factors
+
+    def filtered(self, rows: Any, begins: BoolArray) -> FloatArray:
+        """Return the distribution of the state of each row given its sequence up to this row, n x k."""
+        table, index, _ = self.emissions.likelihoods(rows)
+        return self._forward(table, index, begins, self.initial)[0]
 
     def posterior(self, rows: Any, begins: BoolArray) -> FloatArray:
         """Return the distribution of the state of each row given its whole sequence, n x k."""

@@ -42,6 +42,13 @@ _RARE = 0.01
 #: A state of private sequences, whose lengths are not known, is never left if it lasts this number of rows.
 _LONG = 1e6
 
+#: Verdicts on states that a model without states explains; see `odeco.models.hmm.assumptions`.
+_DOUBTED = {
+    "drift": "{k} states that may be steps of a drift: each row follows the row before it, and a model that says only "
+    "this, without states, explains the rows better (BIC).",
+    "independent": "{k} states that may be parts of one distribution: the order of rows says hardly anything (BIC).",
+}
+
 #: A figure shows the states of at most this number of rows, the first ones.
 _MAX_STEPS = 300
 
@@ -86,7 +93,12 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Se
     panels: tuple[Any, ...] = (transitions, emissions)
     if rows is not None:
         panels = (_Timeline(hmm.posterior(rows.rows[:_MAX_STEPS], rows.begins[:_MAX_STEPS]), rows.begins), *panels)
-    return Description(_verdict(fit, privacy, posterior), (fact,), tuple(components), panels, (table,), sizes)
+    facts: tuple[str, ...] = (fact,)
+    if info.doubt == "dependent":
+        facts += (
+            "Within a state, rows depend on the row before them. The model rules this out, so one may show as several.",
+        )
+    return Description(_verdict(fit, privacy, posterior), facts, tuple(components), panels, (table,), sizes)
 
 
 def _lasts(duration: float, longest: float, share: float) -> str:
@@ -148,7 +160,9 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> 
         return "One state: the model takes rows to be independent of those before them."
     if not _supported(fit):
         return f"{k} states, but no evidence for them: independent rows explain the data as well (BIC)."
-    return separation_verdict(posterior, "state")
+    return (
+        _DOUBTED[fit.info.doubt].format(k=k) if fit.info.doubt in _DOUBTED else separation_verdict(posterior, "state")
+    )
 
 
 def _supported(fit: Fit) -> bool:

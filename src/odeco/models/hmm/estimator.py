@@ -14,8 +14,8 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.io.coerce import in_memory
 from odeco.io.rows import as_weights
 from odeco.io.source import check_cells
-from odeco.models.engine.estimator import EMEstimator, fitted
-from odeco.models.engine.fit import Fit
+from odeco.models.engine.estimator import EMEstimator
+from odeco.models.engine.fit import Fit, fitted
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, optional, param
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.engine.rows import has_missing, warn_of_few_rows

@@ -20,6 +20,7 @@ from odeco.models.engine.private import Releaser
 from odeco.models.engine.rows import count_rows, filled, has_missing, split, times
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
+from odeco.models.hmm.assumptions import doubt_of
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, squarem_hmm
 from odeco.models.hmm.display import describe
 from odeco.models.hmm.emissions import Gaussian, Poisson, distributions, multinomial_log_likelihoods
@@ -118,7 +119,10 @@ class HMMSpec(EMSpec):
         check_columns(np.where(rows == base.n_symbols, np.nan, 0.0)[:, None] if base.n_symbols else rows, self.names)
         if not base.n_symbols:
             check_range(rows)
-        return super().fit(data, base, seed)
+        found = super().fit(data, base, seed)
+        sequences, weights = split(data)
+        doubt = doubt_of(found.params, sequences) if weights is None else ""
+        return replace(found, info=replace(found.info, doubt=doubt))
 
     def update_context(self, context: HMMContext, data: Any) -> HMMContext:
         """Return the context with the likelihood of one state, with which the verdict compares the model."""

@@ -42,18 +42,14 @@ from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson, multinomi
 #: never fewer than `_MIN_PART` rows, since long-lasting states are seldom left.
 _SYMBOLS_PER_STATE, _VECTORS_PER_STATE, _MIN_PART = 2500, 1000, 2**13
 
-
 #: Baum-Welch iterations with spare states before any are merged.
 _SPARE_ITER = 6
-
 
 #: How often the states are split and merged again. For vectors less often, as it takes a larger part of the whole time.
 _N_SPLITS = {"symbols": 2, "vectors": 1}
 
-
 #: States are merged in at most this number of rounds. For each merger the likelihood of this number of pairs is tried.
 _MAX_ROUNDS, _PAIRS_PER_MERGER = 10, 4
-
 
 #: At most this number of partial orders of states is compared with a mask of transitions. A state that is left less
 #: often than the second number says nothing about its successors.
@@ -181,46 +177,35 @@ def _labels(n_states: int, pairs: IndexArray) -> IndexArray:
 #: has another.
 _MIN_SHARES = (1e-2, 1e-1)
 
-
 #: A start has this number of states for each that is wanted, before states are merged.
 _SPARE_FACTOR = 2
-
 
 #: Baum-Welch iterations on quantised rows before Gaussians are fitted.
 _QUANTISED_ITER = 6
 
-
 #: Number of centres per state, and the smallest number of rows per centre.
 _CENTRES_PER_STATE, _ROWS_PER_CENTRE = 8, 10
-
 
 #: Centres are found on at most this number of rows, by this number of k-means iterations.
 _KMEANS_ROWS, _KMEANS_ITER = 2**13, 8
 
-
 #: Rows that are assigned to centres at a time.
 _ASSIGN_BLOCK = 2**13
-
 
 #: Tables with at most this number of entries are counted as dense arrays.
 _MAX_DENSE = 2**22
 
-
 #: Distinct triples that are processed at a time.
 _TRIPLE_BLOCK = 2**14
-
 
 #: Weight of the overall symbol frequencies in the emissions of a start, so that EM can still change every probability.
 _MIXED_IN = 0.01
 
-
 #: The smallest joint probability of two consecutive states in a start, as a share of the average.
 _MIN_TRANSITION = 0.01
 
-
 #: The frequency of a symbol that does not occur, so that it can be divided by.
 _MIN_FREQUENCY = 1e-12
-
 
 #: Makes emissions of vectors or counts, which are the same in all states, from rows, a number of states and weights.
 EmissionsOf = Callable[[FloatArray, int, FloatArray | None], Gaussian | Poisson]

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
-from odeco.models.engine.estimator import fitted
+from odeco.models.engine.fit import fitted
 from odeco.models.engine.parameters import STANDARDIZE, count, number, optional, or_auto, param
 from odeco.models.engine.private_estimator import PrivateRowsEstimator
 from odeco.models.engine.rows import Standardize

@@ -39,15 +39,12 @@ from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood
 #: The functions yᵃ rᵇ by their exponents.
 _FUNCTIONS = ((1, 0), (1, 1), (1, 2), (1, 3), (0, 1), (0, 2), (2, 0), (3, 0))
 
-
 #: The powers of clipped sources that are summed over rows, by their exponents: yᵃ, rᵇ and y rᵇ. The first is a count.
 _POWERS = (*((a, 0) for a in range(7)), *((0, b) for b in range(1, 7)), *((1, b) for b in range(1, 6)))
-
 
 #: Further sums: the number of values above and below the limits, the values before clipping, and their products with
 #: the clipped values.
 ABOVE, BELOW, UNCLIPPED, CROSS = range(len(_POWERS), len(_POWERS) + 4)
-
 
 #: The place of the sum of clipped values.
 CLIPPED = _POWERS.index((1, 0))
@@ -55,10 +52,8 @@ CLIPPED = _POWERS.index((1, 0))
 
 N_SUMS, N_FUNCTIONS = len(_POWERS) + 4, len(_FUNCTIONS)
 
-
 #: Sources are clipped to plus and minus this.
 _LIMIT = 4.0
-
 
 #: A function of a source varies at least this much: of sources with two values some do not, and would get coefficients
 #: that overflow.
@@ -156,19 +151,15 @@ def score_means(coefficients: FloatArray, sums: FloatArray) -> tuple[FloatArray,
 #: At least this share of a source must lie within ±4; Chebyshev's inequality gives 15/16.
 _MIN_WITHIN = 0.5
 
-
 #: Rows whose powers are computed at a time, so that they stay in the cache.
 _CACHE_BLOCK = 1024
-
 
 #: The largest entry of a Newton step: beyond it the linearisation means nothing.
 _MAX_CHANGE = 0.5
 
-
 #: A pair is separable if n (hᵢhⱼ − 1) is above this. Scores that are fitted to n values of a Gaussian have n (h − 1)
 #: of 77 ± 53 instead of 0, for any n; so two Gaussians have 154 ± 75, and hardly any pair of them more than 400.
 _MIN_SEPARATION = 400.0
-
 
 #: Newton steps settle if this number of them at least halves their size; with independent sources one does.
 _N_TO_HALVE = 4

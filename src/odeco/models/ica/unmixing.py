@@ -32,10 +32,8 @@ from odeco.tensors.oracle import Oracle
 #: Number of rows of a block: their sources stay in the cache.
 BLOCK = 4096
 
-
 #: A direction with less than this share of the largest variance, of columns scaled to variance 1, is rounding error.
 _MIN_VARIANCE = 1e-10
-
 
 #: Number of factors of one column that are multiplied: two in a covariance, and two more in its determinants and
 #: inverses.

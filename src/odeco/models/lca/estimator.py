@@ -15,8 +15,8 @@ from odeco._util.arguments import check_count, check_tolerance, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
-from odeco.models.engine.estimator import EMEstimator, fitted
-from odeco.models.engine.fit import Fit
+from odeco.models.engine.estimator import EMEstimator
+from odeco.models.engine.fit import Fit, fitted
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, param
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.lca.categories import check_known, columns_of, encode, given_categories, learn_categories

@@ -232,7 +232,6 @@ _MOST_LOG_WEIGHT = 5.0
 #: A count below this share of the mean of its class varies as if it had this share.
 _LEAST_SHARE = 0.02
 
-
 #: A value, and its gradients by weights and by answers.
 _Term = tuple[float, FloatArray, FloatArray]
 

@@ -37,15 +37,12 @@ Corpus: TypeAlias = "LocalCorpus | ClusterCorpus"
 #: The prior of a topic's words starts here if it is to be learnt.
 _START_ETA = 0.05
 
-
 #: The prior that annealing starts from has at most this mass, and at most this share of the mean length of documents:
 #: a larger one would hide what the few words of a short text say.
 _LARGEST_START, _LENGTHS_START = 100.0, 0.5
 
-
 #: The mean over the last sweeps is returned, over this share of them.
 _AVERAGED = 0.2
-
 
 #: The first draw trusts the given topics this far, and the frequencies of the whole corpus for the rest.
 _TRUST = 0.5

@@ -58,7 +58,6 @@ _TALL_HEIGHT = 2**15
 #: With fewer multiplications than this, handing lanes to threads takes longer than the work itself.
 _PARALLEL_WORK = 2**20
 
-
 #: No count may be larger: sums of powers of the length of a document would overflow or lose whole numbers.
 _MAX_COUNT = 2**40
 

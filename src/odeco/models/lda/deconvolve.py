@@ -95,10 +95,8 @@ def simulate(model: GenerativeModel, n_documents: int, rng: np.random.Generator)
 #: Steps of projected gradients, with momentum.
 _N_STEPS = 40
 
-
 #: The number of bins of words by their probability, to estimate how repeats damp them.
 _N_BINS = 24
-
 
 #: A thread solves for this many words at a time.
 _BLOCK = 1024

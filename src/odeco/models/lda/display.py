@@ -161,10 +161,8 @@ def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perp
 #: The proportions of this many documents are computed at a time.
 BLOCK = 20_000
 
-
 #: This many candidates are considered for each document shown, as some may be nearly the same.
 _LOOKED_AT = 10
-
 
 #: Two documents say nearly the same if more than half of all their words together are common to both.
 _NEARLY_THE_SAME = 0.5

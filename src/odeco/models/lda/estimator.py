@@ -21,7 +21,7 @@ from odeco.errors import WordCountError
 from odeco.io.rows import check_no_weights, check_private_structure, check_structure, to_csr
 from odeco.io.source import is_on_cluster
 from odeco.models.engine.description import Description
-from odeco.models.engine.estimator import Learnt, fitted
+from odeco.models.engine.fit import Learnt, fitted
 from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, optional, param
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.lda.counts import DocumentWeight, are_texts, as_counts

@@ -173,22 +173,17 @@ def fit_spectral(
 #: The candidates for α₀ are about a factor of two apart.
 CONCENTRATIONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
-
 #: Candidates are compared in at most this many directions of word pairs: a trial takes time in proportion to k⁴.
 _MAX_DIRECTIONS = 64
-
 
 #: The candidate with this index is tried first.
 _START = 4
 
-
 #: The search stops in a direction after a candidate that is this many standard errors worse than the best.
 _HOPELESS = 4.0
 
-
 #: Predictions are as good if a word loses less than this of its log-likelihood: one 400th of the perplexity.
 _UNNOTICED = 2.5e-3
-
 
 #: Between the neighbours of the selected candidate, the α₀ that leaves least of the third moment is tried as well.
 #: Golden section finds it in this many steps: each raises a factor of four to the power 0.62, so it is met to 5 %.
@@ -279,10 +274,8 @@ def _worse(trial: _Trial, trials: dict[float, _Trial], n_errors: float) -> bool:
 #: If not all clear directions make topics that are replicated, these numbers of topics are tried, √2 apart.
 TOPIC_NUMBERS = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91)
 
-
 #: The concentration α₀ that topics are compared with, where none is given. Which are replicated hardly depends on it.
 _CONCENTRATION = 1.0
-
 
 #: Two topics are the same if the square of their affinity is above this.
 _SAME = 0.5

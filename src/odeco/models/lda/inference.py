@@ -23,10 +23,8 @@ from odeco.models.lda.gibbs_kernels import compiled
 #: A document is done when its topic counts move by less than this share of its length.
 TOLERANCE = 1e-4
 
-
 #: A thread works on this many documents at a time.
 _BLOCK = 512
-
 
 #: Numbers between arrays of one scratch array: more than any vectorised loop takes at a time.
 _GAP = 64
@@ -232,10 +230,8 @@ def _measure(
 #: `completion_scores` uses a sample of at most this many documents.
 _MOST_DOCUMENTS = 500
 
-
 #: `completion_scores` finds the proportions of a document in this many rounds.
 _N_ITERATIONS = 20
-
 
 #: `completion_scores` gives every topic this share of the frequencies of all words, so that no word is impossible.
 _SMOOTHING = 0.01

@@ -23,14 +23,11 @@ from odeco.models.lda.gibbs_kernels import compiled
 #: The number of starts of the factorisation, and of sweeps over the words from each; the closest result is taken.
 _N_STARTS, _N_SWEEPS = 3, 40
 
-
 #: A starting topic has this share of its frequent words from the frequencies of all.
 _BACKGROUND = 0.1
 
-
 #: This is added to the weight of every pair on a factor, so that nothing is divided by zero.
 _RIDGE = 1e-3
-
 
 #: The largest eigenvalue of noise is this many units of its fluctuation above the edge with a chance of 1 in 1,000
 #: (Tracy and Widom).

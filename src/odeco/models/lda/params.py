@@ -55,14 +55,11 @@ class LdaSettings:
 #: Prior count of every word in every topic where none is given and none is learnt.
 _DEFAULT_TOPIC_WORD_PRIOR = 0.01
 
-
 #: A topic with a larger negative share of its mass is more noise than signal.
 _MAX_NEGATIVE = 1 / 3
 
-
 #: A private topic is clear if at least half of what distinguishes it from all words would be found again: cos² ≥ 1/2.
 CLEAR = 0.5**0.5
-
 
 #: The probability of a word in a private topic must be at least this many standard deviations of its noise.
 _CLEAR_WORD = 2.0

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.estimator import fitted
+from odeco.models.engine.fit import fitted
 from odeco.models.lda.display import (
     draw_topics,
     leading_words,

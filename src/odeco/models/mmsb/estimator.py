@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.estimator import fitted
+from odeco.models.engine.fit import fitted
 from odeco.models.engine.parameters import N_JOBS, choice, count, n_components, or_auto, param
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.lda.inference import log_likelihood
