@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco._util import state as _schema
+from odeco._util import state as _rules
 from odeco._util.files import load_arrays, save_arrays
 from odeco.errors import SourceError
 from odeco.io import as_source
@@ -168,16 +168,16 @@ def test_two_entries_of_one_name_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("rule", "good", "bad"),
     [
-        (_schema.whole(1, 5), [1, 5], [0, 6, 1.0, True, "1", None, 10**30]),
-        (_schema.number(0, 1), [0, 1, 0.5], [-0.1, 2, True, "x", float("nan"), None]),
-        (_schema.number(), [1e308], [float("inf"), float("nan")]),
-        (_schema.text(), ["", "x"], [b"x", 1, None]),
-        (_schema.flag(), [True], [1, "true"]),
-        (_schema.each(_schema.whole()), [[], [1, 2]], [[1, "x"], {}, "12"]),
-        (_schema.record({"a": _schema.whole()}), [{"a": 1}], [{}, {"a": 1, "b": 2}, [1], {"a": "1"}]),
-        (_schema.array("k"), [np.ones(3)], [np.ones(3, np.float32), np.ones((1, 3)), np.array([np.nan]), [1.0]]),
-        (_schema.array(kind="i", low=0), [np.array(3)], [np.array(-1), np.array(3.0), np.array([3])]),
-        (_schema.unit_vectors("d", "k"), [np.eye(3)], [2 * np.eye(3), np.zeros((3, 1)), np.full((3, 3), 1e300)]),
+        (_rules.whole(1, 5), [1, 5], [0, 6, 1.0, True, "1", None, 10**30]),
+        (_rules.number(0, 1), [0, 1, 0.5], [-0.1, 2, True, "x", float("nan"), None]),
+        (_rules.number(), [1e308], [float("inf"), float("nan")]),
+        (_rules.text(), ["", "x"], [b"x", 1, None]),
+        (_rules.flag(), [True], [1, "true"]),
+        (_rules.each(_rules.whole()), [[], [1, 2]], [[1, "x"], {}, "12"]),
+        (_rules.record({"a": _rules.whole()}), [{"a": 1}], [{}, {"a": 1, "b": 2}, [1], {"a": "1"}]),
+        (_rules.array("k"), [np.ones(3)], [np.ones(3, np.float32), np.ones((1, 3)), np.array([np.nan]), [1.0]]),
+        (_rules.array(kind="i", low=0), [np.array(3)], [np.array(-1), np.array(3.0), np.array([3])]),
+        (_rules.unit_vectors("d", "k"), [np.eye(3)], [2 * np.eye(3), np.zeros((3, 1)), np.full((3, 3), 1e300)]),
     ],
 )
 def test_a_rule_takes_what_it_requires_and_nothing_else(rule, good, bad):

@@ -19,7 +19,6 @@ from odeco.cli import options as _options
 from odeco.cli.app import TableGroup, complete
 from odeco.cli.learn_files import INPUTS, Data, deliver_model, labels_csv
 from odeco.cli.output import columns_called, console, read_row_ids
-from odeco.cli.private import Request, agree_to_spend, budget_options, spent_sentence
 from odeco.display.progress import progress_bar
 
 
@@ -201,6 +200,8 @@ learn = _Models(
 
 def make_command(model: RegisteredModel) -> click.Command:
     """Return the command of a model, with an option for each parameter of its estimator that declares one."""
+    from odeco.cli.private import budget_options  # mechanisms take a moment, and `odeco info` needs this registry
+
     estimator, source = model.load_estimator(), INPUTS[model.data]
     needs = _private_needs(model, estimator)
     declared = [
@@ -279,9 +280,10 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
     data = INPUTS[model.data].read(file, private=private, **take(*(name for name in read if name != "file")))
     ids = read_row_ids([file], id_column, append=append, n_rows=data.X.shape[0])  # before a long fit
     learner = estimator(random_state=seed, **values, **data.parameters)
+    spent = ""
     with _options.limited(threads):
         if private:
-            learner.ledger = _spend(model, values, data, as_json=outputs["as_json"], **budget)
+            learner.ledger, spent = _spend(model, values, data, as_json=outputs["as_json"], **budget)
         with columns_called(data.columns), progress_bar(only_on_terminal=True) as show_progress:
             show_progress("learning")
             learner.fit(data.X, **data.fit)
@@ -292,7 +294,6 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
             return labels_csv(shown, model.component, shares=model.shares, rows=data.rows, ids=ids)
 
         title = f"{model.components.capitalize()} of {file.name}"
-        spent = spent_sentence(values.get("epsilon"), budget.get("ledger"))
         deliver_model(learner, data, outputs, title=title, private=private, labels=labels, spent=spent)
 
 
@@ -309,9 +310,15 @@ def _is_private(model: RegisteredModel, needs: dict[str, str], values: dict[str,
     return True
 
 
-def _spend(model: RegisteredModel, values: dict[str, Any], data: Data, *, as_json: bool, **budget: Any) -> str | None:
-    """Print the plan, ask, and return the ledger. The plan of users is that of as many records."""
+def _spend(
+    model: RegisteredModel, values: dict[str, Any], data: Data, *, as_json: bool, **budget: Any
+) -> tuple[str | None, str]:
+    """Print the plan, ask, and return the ledger, and what an error must say of it.
+
+    The plan of users is that of as many records.
+    """
     from odeco import models  # scikit-learn may be missing
+    from odeco.cli.private import Request, agree_to_spend, spent_sentence
 
     known = {name: values[name] for name in ("epsilon", "delta", "norm_bound") if name in values}
     plan = getattr(models, model.plan)(values["n_components"], **known, **data.public)
@@ -320,4 +327,4 @@ def _spend(model: RegisteredModel, values: dict[str, Any], data: Data, *, as_jso
     if not as_json:
         console().print(f"{plan}\n", markup=False, soft_wrap=True)
     ledger = agree_to_spend(Request.of(plan, f"{plan.n_records:,} {plan.unit}s"), **budget)
-    return None if ledger is None else str(ledger.path)
+    return None if ledger is None else str(ledger.path), spent_sentence(values["epsilon"], budget["ledger"])

@@ -241,7 +241,7 @@ def test_more_topics_than_words_are_refused_with_the_largest_number(folder, monk
     assert odeco_command(arguments) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert "`n_components` must be at most 60 for these documents" in " ".join(said.err.split())
+    assert "-k must be at most 60 for these documents" in " ".join(said.err.split())
 
 
 def test_a_saved_model_has_a_page_with_documents_if_they_are_given(folder, fitted, monkeypatch, capsys):
