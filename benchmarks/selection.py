@@ -6,6 +6,7 @@
     python benchmarks/selection.py mixtures --results FILE   each table is added to the file; a run continues from it
     python benchmarks/selection.py shapes --sets 5           shapes and drifts that no component and no state fits: how
                                                              often the summary calls them parts of one group
+    python benchmarks/selection.py doubts --sets 200         how often components and states that are there are doubted
 
 Tables differ in rows (60 to 3,000), columns, numbers of components (1 to 6) and how far these are apart, all drawn from
 the seed. Constants of `odeco.models.engine.em.Calibration` were fitted to 300 tables from seed 20,000 on;
@@ -32,6 +33,7 @@ from scipy.optimize import minimize
 from odeco.models import LatentClasses, TensorHMM, TensorMixture
 from odeco.models.engine import spec as engine_spec
 from odeco.models.engine.em import ChosenNumber, choose_number
+from odeco.models.gmm.groups import groups_of
 from odeco.models.hmm.assumptions import DOUBTS
 
 
@@ -109,7 +111,26 @@ DRIFTS: dict[str, Any] = {
 }
 
 
-def attack(seeds: range, sizes: tuple[int, ...] = (300, 1000)) -> None:
+def false_alarms(seeds: range) -> None:
+    """Print how often planted components and states are doubted, in models that are told their number."""
+    print("| rows | planted models | of fewer groups | dependent | drift | independent |\n|---|---|---|---|---|---|")
+    for low, high in ((0, 100), (101, 400), (401, 3000)):
+        found: dict[str, list[Any]] = {"mixtures": [], "states": []}
+        for name, made in found.items():
+            for seed in seeds:
+                model, rows, planted = PLANTED[name](np.random.default_rng(seed))
+                if low <= len(rows) <= high and planted > 1:
+                    model.n_components, model.random_state = planted, seed
+                    fit = model.fit(rows)._learnt.fit
+                    joined = name == "mixtures" and groups_of(fit.params, rows, model.predict_proba(rows))[1] < planted
+                    made.append((joined, *(fit.info.doubt == doubt for doubt in DOUBTS)))
+        for name, made in found.items():
+            if made:
+                cells = " | ".join(f"{number}" for number in np.sum(made, axis=0))
+                print(f"| {low} to {high} | {len(made)} {name} | {cells} |", flush=True)
+
+
+def attack(seeds: range, sizes: list[int]) -> None:
     """Print what is said of rows that are one group, and of sequences without states."""
     print("| rows | number | selected | one, or called parts of one group or of a drift | of fewer groups | claimed |")
     print("|---|---|---|---|---|---|")
@@ -216,15 +237,16 @@ def fitted_calibration(found: list[Selected]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=[*PLANTED, "shapes"])
+    parser.add_argument("model", choices=[*PLANTED, "shapes", "doubts"])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=30_000)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--results", type=Path, help="file to which each table is added; a run continues from it")
+    parser.add_argument("--rows", nargs="+", type=int, default=[300, 1000], help="of shapes")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.sets)
-    if given.model == "shapes":
-        attack(seeds)
+    if given.model in ("shapes", "doubts"):
+        attack(seeds, given.rows) if given.model == "shapes" else false_alarms(seeds)
         return
     results = select_all(given.model, seeds, given.results)
     print(f"{given.model}: {given.sets} planted tables, seeds from {given.first_seed}\n")

@@ -2,23 +2,22 @@
 
 States also describe what has none: a random walk is cut into levels, and heavy tails into a narrow and a wide state.
 More rows then show more states, and each is certain by its likelihood. So a fitted model is compared with what it rules
-out, in three tests. None of them assumes anything that the model does not.
-
-**Dependence within states.** Let f be the distribution of the state of row t − 1 given the rows up to it, and z the
-difference between row t and its expectation given these. If the model holds, z has mean zero whatever came before. So
-Σ z r is a martingale for any r of the rows before, and here r is the difference between row t − 1 and the mean of its
-state, expected under f. Its variance is Σ v r², with the variance v of row t that the model predicts; divided by the
-root, the sum is standard normal for many rows. Symbols have one column for each. The level is 0.1 % for all columns
-together.
-
-**A drift.** If there is such dependence, a model without states is fitted, in which a row follows the row before it: an
-autoregression of vectors or of counts, or a Markov chain of symbols. States may be steps of a drift if that has the
-better Bayesian information criterion.
+out, in three ways.
 
 **Independent draws.** If the state of a row were drawn anew, whatever the one before, the model would be a mixture. Its
-likelihood with the same emissions is a lower bound of what mixtures reach. If the transitions gain less than their (k −
-1)² further parameters cost by the same criterion, the order of the rows says nothing, and states may be parts of one
-distribution.
+likelihood with the same emissions is a lower bound of what mixtures reach. If the transitions gain less than their
+(k − 1)² further parameters cost by the Bayesian information criterion (BIC), the order of the rows says nothing, and
+states may be parts of one distribution.
+
+**A drift.** A model without states is fitted, in which a row follows the row before it: an autoregression of vectors or
+of counts, or a Markov chain of symbols. States may be steps of a drift if that has the better BIC.
+
+**Dependence within states**, for models that are better than both. Let f be the distribution of the state of row t − 1
+given the rows up to it, and z the difference between row t and its expectation given these. If the model holds, z has
+mean zero whatever came before. So Σ z r is a martingale for any r of the rows before, and here r is the difference
+between row t − 1 and the mean of its state, expected under f. Its variance is Σ v r², with the variance v of row t that
+the model predicts; divided by the root, the sum is standard normal for many rows. Symbols have one column for each. The
+level is 0.1 % for all columns together.
 """
 
 from __future__ import annotations
@@ -61,15 +60,16 @@ def doubt_of(hmm: HMM, sequences: Sequences) -> str:
     if hmm.n_states == 1 or not follows.any():
         return ""
     likelihoods = hmm.log_likelihoods(some.rows, some.begins)
-    if _is_dependent(hmm, some):
-        cost = (hmm.n_parameters - _n_parameters_of_drift(hmm)) * math.log(n) / 2
-        gain = float(likelihoods[follows].sum()) - _drift_log_likelihood(hmm, some, follows)
-        return "drift" if gain < cost else "dependent"
     table, index = hmm.emissions.log_likelihoods(some.rows)
     weights = np.maximum(hmm.posterior(some.rows, some.begins).mean(axis=0), np.finfo(np.float64).tiny)
     independent = np.logaddexp.reduce(table + np.log(weights), axis=1)[index]
-    gain, n_further = float(likelihoods.sum() - independent.sum()), (hmm.n_states - 1) ** 2
-    return "independent" if gain < n_further * math.log(n) / 2 else ""
+    cost = math.log(n) / 2  # of a parameter
+    if float(likelihoods.sum() - independent.sum()) < (hmm.n_states - 1) ** 2 * cost:
+        return "independent"
+    gain = float(likelihoods[follows].sum()) - _drift_log_likelihood(hmm, some, follows)
+    if gain < (hmm.n_parameters - _n_parameters_of_drift(hmm)) * cost:
+        return "drift"
+    return "dependent" if _is_dependent(hmm, some) else ""
 
 
 def _is_dependent(hmm: HMM, sequences: Sequences) -> bool:
