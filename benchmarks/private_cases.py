@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -246,19 +247,24 @@ PLANS: dict[str, Callable[[float, int], Any]] = {
 
 
 #: For each mechanism the dimension, and the number of components, of a tensor that is planned for.
-TENSORS = {"input": (16, 4), "core": (16, 4), "subspace": (30, 3), "joint": (12, 2)}
+TENSORS = {"input": (16, 4), "core": (16, 4), "subspace": (30, 3)}
+
+
+@cache
+def n_rows_of(mechanism: str, dimension: int, k: int, epsilon: float) -> int:
+    """Return how many rows make the weight 1/k the one from which on a plan says that all components are found.
+
+    The noise falls as 1/n, and so does that weight.
+    """
+    public: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "unit": "record", "norm_bound": 1.0}
+    plan = odeco.plan_privacy(dimension=dimension, n_components=k, n_units=100_000, **public)[mechanism]
+    return int(np.ceil(k * plan.sure_signal * 100_000))
 
 
 def all_found(mechanism: str, dimension: int, k: int, epsilon: float, seed: int) -> bool:
-    """Return whether all components are found that have the weight from which on a plan says that they are.
-
-    Rows are k orthonormal vectors, all equally often, so that each has the weight 1/k. The noise falls as 1/n: n is the
-    number of rows for which the plan has that weight.
-    """
-    public: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "unit": "record", "norm_bound": 1.0}
-    n_rows = 100_000
-    plan = odeco.plan_privacy(dimension=dimension, n_components=k, n_units=n_rows, **public)[mechanism]
-    n_rows = int(np.ceil(k * plan.sure_signal * n_rows))
+    """Return whether all components are found; rows are k orthonormal vectors, all equally often."""
     vectors = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, k)))[0]
-    found = odeco.decompose_privately(vectors[:, np.arange(n_rows) % k].T, k, mechanism=mechanism, rng=seed, **public)
+    rows = vectors[:, np.arange(n_rows_of(mechanism, dimension, k, epsilon)) % k].T
+    public: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "unit": "record", "norm_bound": 1.0}
+    found = odeco.decompose_privately(rows, k, mechanism=mechanism, rng=seed, **public)
     return bool(odeco.match(found, odeco.Components(np.full(k, 1 / k), vectors)).cosines.min() >= 0.9)

@@ -71,11 +71,14 @@ def test_the_spread_is_that_of_sampling_for_documents_like_the_private_ones_and_
 
 def test_likeness_is_the_slope_of_frequencies():
     frequencies = 1 / np.arange(1, 101) / np.sum(1 / np.arange(1, 101))
-    assert likeness(1_000 * frequencies, frequencies) == pytest.approx(1.0)
-    assert likeness(np.full(100, 10.0), frequencies) == 0.0
+    none = np.zeros(100)
+    assert likeness(1_000 * frequencies, none, frequencies) == pytest.approx(1.0)
+    assert likeness(np.full(100, 10.0), none, frequencies) == 0.0
     # Three quarters of the way from equal frequencies: the slope is 3/4.
-    assert likeness(0.25 / 100 + 0.75 * frequencies, frequencies) == pytest.approx(0.5)
-    assert likeness(np.ones(100), np.full(100, 0.01)) == 1.0  # nothing to compare
+    assert likeness(0.25 / 100 + 0.75 * frequencies, none, frequencies) == pytest.approx(0.5)
+    assert likeness(np.ones(100), none, np.full(100, 0.01)) == 1.0  # nothing to compare
+    # Few words could be those of any text: sums of 0 or 1 with a variance of 1 each say nothing.
+    assert likeness(np.arange(100) % 20 == 0, np.ones(100), frequencies) == 1.0
 
 
 def test_public_pairs_count_the_more_the_larger_the_noise_is(corpus):

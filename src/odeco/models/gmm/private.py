@@ -225,24 +225,25 @@ class Within:
     ) -> FloatArray:
         """Return the same covariance for each component: that of rows without that of the means.
 
-        Its mean variance is at least half the guess, and it is shrunk towards a sphere. Noise of deviation ν in a mean
-        that is o from the mean of all rows moves w o oᵀ by w (o δᵀ + δ oᵀ): an entry has a variance of 4 w² ν² |o|²/d,
-        on average over the diagonal. Where that is more than the noise in the moment, it decides how far to shrink. The
-        noise adds w ν² to the variance of the means along every axis, which is subtracted.
+        Its mean variance is at least half the guess, and it is shrunk towards a sphere. A covariance matrix that is too
+        narrow along some axis costs most, so there the noise in means counts too. Noise of deviation ν in a mean that
+        is o from the mean of all rows moves w o oᵀ by w (o δᵀ + δ oᵀ): an entry has a variance of 4 w² ν² |o|²/d, on
+        average over the diagonal, beside that of the moment. It also adds w ν² to the variance of the means along every
+        axis, which is subtracted.
         """
         (k, d), offsets = means.shape, means - moment.mean
-        of_noise = 0.0 if self.covariance_type == "spherical" else float(np.sum(weights * noise_of_means**2))
+        of_noise = float(np.sum(weights * noise_of_means**2)) if self.covariance_type == "full" else 0.0
         between = float(weights @ np.sum(np.square(offsets), axis=1)) / d - of_noise
         # A variance that is too small costs more likelihood than one that is too large: one deviation is added.
         variance = max(moment.variance - between, 0.5 * self.guess) + self.noise / math.sqrt(d)
         if self.covariance_type == "spherical":
             return np.full(k, variance)
-        shape = moment.covariance - (offsets.T * weights) @ offsets + of_noise * np.eye(d)
+        shape = moment.covariance - (offsets.T * weights) @ offsets
+        if self.covariance_type == "diag":
+            return np.tile(shrunk_variances(np.diag(shape), np.full(d, variance), self.noise), (k, 1))
         moved = 4 / d * float(np.sum((weights * noise_of_means) ** 2 * np.sum(offsets**2, axis=1)))
         noise = math.hypot(self.noise, math.sqrt(moved))
-        if self.covariance_type == "diag":
-            return np.tile(shrunk_variances(np.diag(shape), np.full(d, variance), noise), (k, 1))
-        return np.tile(shrunk_covariance(shape, variance * np.eye(d), noise), (k, 1, 1))
+        return np.tile(shrunk_covariance(shape + of_noise * np.eye(d), variance * np.eye(d), noise), (k, 1, 1))
 
     def of_components(
         self, pooled: FloatArray, seconds: FloatArray, steps: FloatArray, noise_of_steps: FloatArray, noise: FloatArray

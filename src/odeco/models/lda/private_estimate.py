@@ -347,12 +347,12 @@ class _Model:
             # The number of words, by the part of the sums over topics that agrees with the frequencies.
             total = max(float(weights @ step.sums.sum(axis=1) / (weights @ self.frequencies)), step.noise)
             quality = (total / step.noise) ** 2
-            new += quality * confused @ confused.T
+            gram = quality * confused @ confused.T
+            self.gram, new = self.gram + gram, new + gram
             self.image += quality / total * step.sums @ confused.T
             if step.public is not None:
                 public += quality * step.public @ confused.T
                 qualities += quality
-        self.gram += new
         self.weights = (self.frequencies * self.scales) ** 2
         self.precision = np.full(self.weights.size, 1 / _SPREAD)
         prior = np.tile(self.shares, (self.weights.size, 1))

@@ -78,7 +78,7 @@ class PublicDocuments:
         share = float(self._features.multiply(self._features).sum() / self._sums.sum())
         variances = share * np.maximum(frequencies * self._sums.sum(), _LEAST_EXPECTED)
         self.spread = spread_of(self._sums, variances, released, deviations)
-        alike = likeness(self._sums, frequencies)
+        alike = likeness(self._sums, variances, frequencies)
         self.spread = self.spread / alike if alike else math.inf
         return self._sums, np.sqrt(self.spread * variances)
 
@@ -152,21 +152,24 @@ def spread_of(sums: FloatArray, variances: FloatArray, released: FloatArray, dev
     return max(1.0, float(weights @ (differences**2 - noise) / (weights @ sampling)))
 
 
-def likeness(sums: FloatArray, frequencies: FloatArray) -> float:
+def likeness(sums: FloatArray, variances: FloatArray, frequencies: FloatArray) -> float:
     """Return 1 if public words are as frequent as private ones, 0 if they have little to do with each other.
 
     The private frequencies are posterior means, given the released sums. If public documents were drawn like private
     ones, their frequencies would have the same means, so that a regression on these would have the slope 1; that of
-    unrelated text has the slope 0. Slopes up to 1/2 count as unrelated.
+    unrelated text has the slope 0. Slopes up to 1/2 count as unrelated, after two standard errors were added.
 
     Parameters
     ----------
-    sums : array
-        Sums over public documents.
+    sums, variances : arrays
+        Sums over public documents, with the variances that sampling gives them.
     frequencies : array
         The private frequencies, by the released sums.
     """
-    ours, weights = sums / max(float(sums.sum()), 1e-9), 1 / (frequencies + 1 / frequencies.size)
-    apart = frequencies - weights @ frequencies / weights.sum()
-    slope = float((weights * apart) @ ours / max(float((weights * apart) @ apart), np.finfo(np.float64).tiny))
-    return min(max(2 * slope - 1, 0.0), 1.0) if np.ptp(frequencies) > 0 else 1.0
+    total, weights = max(float(sums.sum()), 1e-9), 1 / (frequencies + 1 / frequencies.size)
+    apart = weights * (frequencies - weights @ frequencies / weights.sum())
+    spread = float(apart @ frequencies)
+    if spread <= np.finfo(np.float64).tiny:
+        return 1.0
+    slope, error = float(apart @ sums) / (total * spread), math.sqrt(float(apart**2 @ variances)) / (total * spread)
+    return min(max(2 * (slope + 2 * error) - 1, 0.0), 1.0)
