@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -29,9 +28,6 @@ from odeco.io.source import (
 
 #: Bytes of a mapped file that may stay in memory before its pages are given back.
 RESIDENT_BYTES = 4 * BLOCK_BYTES
-
-#: Bytes of columns that are made rows at a time.
-_TILE_BYTES = 1 << 20
 
 #: Rows in a fingerprint: of an array, and of an object whose rows may have to be fetched and unpacked.
 _MAX_ROWS, _MAX_FETCHED_ROWS = 1024, 16
@@ -154,51 +150,6 @@ class SlicedSource(Source):
             stop = min(row + step - row % step, n_rows)
             yield from split(self._cut(row, stop), self._rows)
             row = stop
-
-
-class BlockMemory:
-    """Memory for blocks of rows of one pass, used again when nobody refers to a block any more.
-
-    Pages that are new to the process cost more time than the numbers that are written to them. At most as many blocks
-    are kept as the caller has held at the same time.
-
-    Parameters
-    ----------
-    n_rows, n_columns : int
-        Shape of a whole block.
-    dtype : dtype
-        Type of its numbers.
-    """
-
-    def __init__(self, n_rows: int, n_columns: int, dtype: np.dtype[Any]) -> None:
-        self._shape, self._dtype = (n_rows, n_columns), dtype
-        self._free: list[Any] = []
-        self._tile: NDArray[Any] | None = None
-
-    def empty(self, n_rows: int) -> NDArray[Any]:
-        """Return an array of some rows, which holds any numbers."""
-        if 2 * n_rows < self._shape[0]:  # a few rows should not keep the memory of a whole block
-            return np.empty((n_rows, self._shape[1]), self._dtype)
-        owner: Any = self._free.pop() if self._free else np.empty(self._shape, self._dtype)
-        # Views of views refer to the first array that is no view of an array. Behind a memoryview that is `block`, so
-        # the memory is free when `block` goes.
-        block = np.frombuffer(memoryview(owner), self._dtype)
-        weakref.finalize(block, self._free.append, owner).atexit = False
-        return block.reshape(self._shape)[:n_rows]
-
-    def transpose(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
-        """Return columns of numbers as rows; as many rows at a time as stay in the cache of a core."""
-        if self._tile is None:
-            # The same place of all columns is read together. If columns were a power of two apart, these places would
-            # compete for the same few lines of the cache; so they are an odd number of lines apart.
-            self._tile = np.empty((len(columns), (_TILE_BYTES // len(columns) // 128 | 1) * 16), self._dtype)
-        rows, height = self.empty(len(columns[0])), self._tile.shape[1]
-        for start in range(0, len(rows), height):
-            part = rows[start : start + height]
-            tile = self._tile[:, : len(part)]
-            np.stack([column[start : start + height] for column in columns], out=tile)
-            part[...] = tile.T
-        return rows
 
 
 def rows_within(pointers: NDArray[Any], batch_rows: int | None) -> int:

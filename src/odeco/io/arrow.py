@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from odeco._util.lazy import import_arrow
 from odeco.errors import SourceError
-from odeco.io.arrays import BlockMemory, IterableSource, is_one_shot
+from odeco.io.arrays import IterableSource, is_one_shot
 from odeco.io.errors import source_error
 from odeco.io.source import ALL, FileSource, Selection, Source, rows_per_block
 from odeco.io.urls import UrlPath
@@ -31,9 +31,6 @@ _AT_ONCE = 4
 
 #: Bytes of the row groups that are requested from a store at a time, at most; a larger row group is one request.
 _REQUEST_BYTES = 1 << 25
-
-#: For this many columns, rows are copied from columns that lie side by side; else pyarrow takes less time.
-_MIN_COPIED, _MAX_COPIED = 12, 256
 
 
 class ArrowFile(FileSource):
@@ -313,10 +310,9 @@ class Layout:
         """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row `skipped`."""
         n_features = sum(width or 0 for width in self.widths)
         at, step = skipped, rows_per_block(n_features, self.dtype.itemsize, batch_rows)
-        memory = BlockMemory(step, n_features, self.dtype)
         for batch in batches:
             for start in range(max(0, row - at), batch.num_rows, step):
-                rows, nulls = self._as_array(batch.slice(start, step), memory, name, path, at + start)
+                rows, nulls = self._as_array(batch.slice(start, step), name, path, at + start)
                 if nulls and not nulls_are_nan:
                     bad, column = min(nulls)
                     what = f"no number in column {column!r} (a null)"
@@ -327,17 +323,15 @@ class Layout:
             raise source_error("short", name, path, at, wanted=row)
 
     def _as_array(
-        self, batch: Any, memory: BlockMemory, name: str, path: Path | None, first_row: int
+        self, batch: Any, name: str, path: Path | None, first_row: int
     ) -> tuple[NDArray[Any], list[tuple[int, str]]]:
         """Return a record batch as an array in which nulls are NaN, and the first null of each column that has one."""
         n_rows, nulls, at = batch.num_rows, list[tuple[int, str]](), 0
         widths = [width or 0 for width in self.widths]
         plain = {str(kind) for kind in batch.schema.types} == {"float" if self.dtype == np.float32 else "double"}
         if plain and len(widths) > 1 and not any(column.null_count for column in batch.columns):
-            if not _MIN_COPIED <= len(widths) <= _MAX_COPIED:
-                return batch.to_tensor().to_numpy(), nulls
-            return memory.transpose([column.to_numpy() for column in batch.columns]), nulls
-        rows = memory.empty(n_rows)
+            return batch.to_tensor().to_numpy(), nulls
+        rows = np.empty((n_rows, sum(widths)), self.dtype)
         for field, width, column in zip(self.fields, widths, batch.columns, strict=True):
             at += width
             if field in self.lists:
