@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 import odeco
 from odeco.models import TensorICA
-from odeco.models.engine.fit import Learnt
+from odeco.models.engine.spec import Learnt
 from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood
 from odeco.models.ica.newton import fit_scores, score_means, score_values, sum_powers
 from odeco.models.ica.spec import ICASpec, gaussianity_p_values

@@ -208,8 +208,8 @@ def _selection(info: Info) -> str:
 def _groups(info: Info) -> str:
     """Return that components may be parts of one group."""
     return (
-        f"Components overlap ({info.overlap:.0%} of the largest possible entropy). Several may describe one group "
-        "whose shape is not that of a component: joined where there is no gap between their rows, they form "
+        "Several components may describe one group whose shape is not that of a component: joined where they overlap "
+        f"({info.overlap:.0%} of the largest possible entropy) or where there is no gap between their rows, they form "
         f"{groups_text(info.n_groups)}."
     )
 

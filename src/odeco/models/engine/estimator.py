@@ -34,11 +34,11 @@ from odeco.io.coerce import in_memory
 from odeco.io.rows import as_weights, check_no_weights, first_fault, is_sparse
 from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
-from odeco.models.engine.fit import Fit, Learnt, fitted
+from odeco.models.engine.fit import Fit, fitted
 from odeco.models.engine.parameters import checked_parameters, count, n_components, number, param, plain
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.rows import count_rows, split, times, warn_of_few_rows, with_weights
-from odeco.models.engine.spec import Spec
+from odeco.models.engine.spec import Learnt, Spec
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.report import PrivacyReport, warn_of_reuse
 

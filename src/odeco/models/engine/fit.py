@@ -6,17 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from odeco._util.state import State, array_field, part_field, require
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-
-if TYPE_CHECKING:
-    from odeco.models.engine.spec import Spec
-    from odeco.models.engine.stream import BlockStream
-    from odeco.privacy.report import PrivacyReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,23 +131,3 @@ class fitted(property):  # noqa: N801 - used as a declaration, like property
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
-
-
-class Learnt:
-    """All that an estimator has learnt. It is replaced as a whole, so an interrupt finds all of it or nothing.
-
-    The fit of a stream is computed when it is needed, and stored here. Rows that come meanwhile go to another object,
-    so the fit stored in this one is always that of the stream in this one.
-    """
-
-    def __init__(
-        self, spec: Spec, seed: int, fit: Fit | None, stream: BlockStream | None, privacy: PrivacyReport | None = None
-    ) -> None:
-        self.spec, self.seed, self.computed, self.stream, self.privacy = spec, seed, fit, stream, privacy
-
-    @property
-    def fit(self) -> Fit:
-        """The fitted model."""
-        if self.computed is None and self.stream is not None:
-            self.computed = self.stream.result(self.spec)
-        return self.computed  # type: ignore[return-value]

@@ -11,9 +11,8 @@ from sklearn.utils.validation import validate_data
 
 from odeco._util.arguments import check_unmasked
 from odeco.models.engine.estimator import Estimator
-from odeco.models.engine.fit import Learnt
 from odeco.models.engine.parameters import DELTA, EPSILON, NORM_BOUND, PATH, RELATION, optional, param
-from odeco.models.engine.spec import Spec
+from odeco.models.engine.spec import Learnt, Spec
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
 from odeco.privacy.ledger_file import Guarantee

@@ -136,6 +136,26 @@ class Spec:
         raise NotImplementedError
 
 
+class Learnt:
+    """All that an estimator has learnt. It is replaced as a whole, so an interrupt finds all of it or nothing.
+
+    The fit of a stream is computed when it is needed, and stored here. Rows that come meanwhile go to another object,
+    so the fit stored in this one is always that of the stream in this one.
+    """
+
+    def __init__(
+        self, spec: Spec, seed: int, fit: Fit | None, stream: BlockStream | None, privacy: PrivacyReport | None = None
+    ) -> None:
+        self.spec, self.seed, self.computed, self.stream, self.privacy = spec, seed, fit, stream, privacy
+
+    @property
+    def fit(self) -> Fit:
+        """The fitted model."""
+        if self.computed is None and self.stream is not None:
+            self.computed = self.stream.result(self.spec)
+        return self.computed  # type: ignore[return-value]
+
+
 class EMSpec(Spec):
     """Level B: a model with sufficient statistics.
 

@@ -10,9 +10,10 @@ likelihood with the same emissions is a lower bound of what mixtures reach. If t
 states may be parts of one distribution.
 
 **A drift.** A model without states is fitted, in which a row follows the row before it: an autoregression of vectors or
-of counts, or a Markov chain of symbols. States may be steps of a drift if that has the better BIC.
+of counts, or a Markov chain of symbols. States may be steps of a drift if that has the better BIC. A chain of symbols
+is a model with states too, and of few rows often the better one; so symbols must also show dependence within states.
 
-**Dependence within states**, for models that are better than both. Let f be the distribution of the state of row t − 1
+**Dependence within states.** Let f be the distribution of the state of row t − 1
 given the rows up to it, and z the difference between row t and its expectation given these. If the model holds, z has
 mean zero whatever came before. So Σ z r is a martingale for any r of the rows before, and here r is the difference
 between row t − 1 and the mean of its state, expected under f. Its variance is Σ v r², with the variance v of row t that
@@ -67,9 +68,10 @@ def doubt_of(hmm: HMM, sequences: Sequences) -> str:
     if float(likelihoods.sum() - independent.sum()) < (hmm.n_states - 1) ** 2 * cost:
         return "independent"
     gain = float(likelihoods[follows].sum()) - _drift_log_likelihood(hmm, some, follows)
-    if gain < (hmm.n_parameters - _n_parameters_of_drift(hmm)) * cost:
+    better, dependent = gain < (hmm.n_parameters - _n_parameters_of_drift(hmm)) * cost, _is_dependent(hmm, some)
+    if better and (dependent or not isinstance(hmm.emissions, Categorical)):
         return "drift"
-    return "dependent" if _is_dependent(hmm, some) else ""
+    return "dependent" if dependent else ""
 
 
 def _is_dependent(hmm: HMM, sequences: Sequences) -> bool:

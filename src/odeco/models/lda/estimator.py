@@ -21,9 +21,10 @@ from odeco.errors import WordCountError
 from odeco.io.rows import check_no_weights, check_private_structure, check_structure, to_csr
 from odeco.io.source import is_on_cluster
 from odeco.models.engine.description import Description
-from odeco.models.engine.fit import Learnt, fitted
+from odeco.models.engine.fit import fitted
 from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, optional, param
 from odeco.models.engine.private_estimator import PrivateEstimator
+from odeco.models.engine.spec import Learnt
 from odeco.models.lda.counts import DocumentWeight, are_texts, as_counts
 from odeco.models.lda.fitting import check_seed_words
 from odeco.models.lda.inference import document_topics, log_likelihood

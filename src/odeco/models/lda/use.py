@@ -14,7 +14,8 @@ from scipy import sparse
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
-from odeco.models.engine.fit import Fit, Info, Learnt
+from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.spec import Learnt
 from odeco.models.lda.counts import DocumentWeight, are_texts
 from odeco.models.lda.display import BLOCK, representative_documents
 from odeco.models.lda.params import TopicParams
