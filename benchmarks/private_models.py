@@ -1,7 +1,7 @@
 """Private runs beside what they could at best be, and beside others; every neighbour replaces one row.
 
     python benchmarks/private_models.py bounds|subspace|models|plans [--quick] [--sizes 50x20000 ...] [--only REGEX]
-        [--peer PYTHON]
+        [--draws N] [--peer PYTHON]
 
 *bounds*: the utility with ``norm_bound="auto"`` beside that of eight fixed bounds, the quantiles of the norms of the
 rows, which nobody could know. Tables are those of scikit-learn, standardised, from which rows are drawn with
@@ -202,16 +202,16 @@ def diffprivlib_pca(rows: FloatArray, epsilon: float, seed: int, peer: str | Non
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-def compare_models(*, only: str, **_others: Any) -> None:
+def compare_models(*, only: str, draws: int, **_others: Any) -> None:
     """Print for each case the open result, the private ones, and the trivial ones."""
-    print(f"\nδ = {DELTA:g}, or 0 for communities; medians of {N_DRAWS} draws")
+    print(f"\nδ = {DELTA:g}, or 0 for communities; medians of {draws} draws")
     print("| case | one neighbour | open | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
     print("|---" * (len(EPSILONS) + 3) + "|")
     for name, case in CASES.items():
         if re.search(only, name) is None:
             continue
         results, trivial = [], []
-        for seed in range(N_DRAWS):
+        for seed in range(draws):
             found, without = case.make(seed)
             results.append([found(None), *(found(epsilon) for epsilon in EPSILONS)])
             trivial.append([without(epsilon) for epsilon in EPSILONS])
@@ -270,10 +270,12 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=[], type=lambda text: tuple(map(int, text.split("x"))))
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
     parser.add_argument("--only", default="", help="for models and plans: an expression that names must match")
+    parser.add_argument("--draws", type=int, default=N_DRAWS, help="for models: number of draws")
     arguments = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        PARTS[arguments.part](quick=arguments.quick, peer=arguments.peer, sizes=arguments.sizes, only=arguments.only)
+        settings = vars(arguments)
+        PARTS[settings.pop("part")](**settings)
 
 
 if __name__ == "__main__":

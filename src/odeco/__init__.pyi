@@ -31,9 +31,9 @@ from odeco.online.halves import split_half as split_half
 from odeco.online.moments import partial_sum as partial_sum
 from odeco.online.stream import decompose_stream as decompose_stream
 from odeco.power.operator_norm import operator_norm as operator_norm
-from odeco.privacy.holders.norms import choose_norm_bound as choose_norm_bound
 from odeco.private.recipe import decompose_privately as decompose_privately
 from odeco.private.recipe import plan_privacy as plan_privacy
+from odeco.private.subspace import choose_norm_bound as choose_norm_bound
 from odeco.private.subspace import plan_subspace as plan_subspace
 from odeco.private.subspace import private_subspace as private_subspace
 from odeco.tensors.components import Components as Components

@@ -128,7 +128,7 @@ RUNS = {
 @pytest.fixture(autouse=True)
 def plan_once():
     """A plan depends on public numbers alone, which are the same in all runs of a mechanism: it is made once."""
-    plans, make = {}, _recipe._choose
+    plans, make = {}, _recipe.choose
 
     def choose(mechanism, setting):
         known = (mechanism, setting.sensitivities)
@@ -136,7 +136,7 @@ def plan_once():
             plans[known] = make(mechanism, setting)
         return plans[known]
 
-    with mock.patch.object(_recipe, "_choose", choose):
+    with mock.patch.object(_recipe, "choose", choose):
         yield
 
 

@@ -26,7 +26,7 @@ from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
-from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, plan_fit
+from odeco.models.engine.private import PrivatePlan, Releaser, Simulated, SimulatedSums, plan_fit
 from odeco.models.lda.deconvolve import GenerativeModel, simulate
 from odeco.models.lda.pairs import add_further_topics
 from odeco.models.lda.params import CLEAR, TopicTrust
@@ -296,7 +296,7 @@ def plan_topics(
     The text is simulated: frequencies of words as 1/(rank + 2.7), topics that multiply them by e^(1.5 z) with z normal,
     and documents with few topics each (α₀ = 1). Topics of real text may be harder to find, or easier. The agreement of
     a topic is the cosine of what would be found with the truth, without the frequencies of all words: the lowest of
-    four runs, as in `TopicTrust`.
+    eight runs, each with topics of its own.
 
     Examples
     --------
@@ -310,23 +310,25 @@ def plan_topics(
     document_length = check_count("document_length", document_length, 2)
     guarantee = Guarantee(epsilon, delta)
     plan = plan_releases(n_words, k, signal_of(n_units, guarantee.mu, neighbour_relation))
-    rng = np.random.default_rng(seed)
-    topics = np.exp(_CONTRAST * rng.standard_normal((k, n_words))) / (np.arange(n_words) + _OFFSET)
-    topics /= topics.sum(axis=1, keepdims=True)
-    generative = GenerativeModel(topics, np.full(k, 1 / k), np.array([document_length]), np.ones(1))
-    n_drawn = _n_drawn(n_units, generative)
+    lengths, chances = np.array([document_length]), np.ones(1)
+    n_drawn = min(n_units, max(1, round(_SIMULATED_WORDS / document_length)))
+
+    def program(simulated: Simulated, rng: np.random.Generator) -> FloatArray:
+        topics = np.exp(_CONTRAST * rng.standard_normal((k, n_words))) / (np.arange(n_words) + _OFFSET)
+        topics /= topics.sum(axis=1, keepdims=True)
+        generative = GenerativeModel(topics, np.full(k, 1 / k), lengths, chances)
+        return _find_again(topics, generative, plan, n_drawn, simulated(rng)[0], rng)[0]
 
     return plan_fit(
-        lambda simulated, rng: _find_again(topics, generative, plan, n_drawn, simulated(rng)[0], rng)[0],
+        program,
         guarantee,
         n_units,
         n_drawn,
         unit="unit",
         neighbour_relation=neighbour_relation,
-        rng=rng,
+        rng=np.random.default_rng(seed),
         n_components=k,
         threshold=CLEAR,
         records=f"units of {document_length:,} words, each adds an array of norm 1 to every release",
         verdict=f"of {k} topics in simulated text of this kind {{number}} would be clear (mean cosine {{mean:.2f}})",
-        n_simulations=_N_AGAIN,
     )
