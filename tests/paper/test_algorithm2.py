@@ -62,5 +62,5 @@ def test_a_stream_moment_in_the_loop_is_the_same_algorithm():
     )
     assert np.array_equal(search.components.vectors[:, search.components.largest_first()], online.result().vectors)
     assert moment.n_rows_read == len(rows)
-    with pytest.raises(odeco.StreamEndedError, match=r"A question needs 50 rows\. The stream ended after 900 in all\."):
+    with pytest.raises(odeco.StreamEndedError, match=r"A query needs 50 rows\. The stream ended after 900 in all\."):
         moment.image(np.ones((D, 1)))
