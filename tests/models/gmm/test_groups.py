@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal, norm
 
 from odeco.models import TensorMixture
 from odeco.models.engine.gaussians import Gaussians
@@ -43,15 +44,44 @@ def test_a_weight_counts_as_equal_rows():
         assert groups(model, rows, np.full(60, float(number)))[1] == groups(model, repeated)[1]
 
 
-def test_an_even_density_shows_a_gap_in_four_of_a_hundred_cases():
-    # Both of two tests of 10 % reject, whose normal statistics have a correlation of 1/2: in 3.7 % of cases, and less
-    # because numbers of rows are whole. 2,000 cases have a standard error of 0.4 %.
-    model, rng = two_spheres(2.0), np.random.default_rng(2)
+def share_between(deviation):
+    """Return the share of the middle in it and one side, for components at -1 and 1 with this deviation."""
+    mass = lambda low, high: sum(np.diff(norm.cdf([low, high], mean, deviation))[0] for mean in (-1, 1))  # noqa: E731
+    return mass(-0.5, 0.5) / (mass(-0.5, 0.5) + mass(0.5, 1.5))
+
+
+@pytest.mark.parametrize("n_rows", [200, 1000])
+def test_an_even_density_shows_a_gap_as_often_as_the_comparison_predicts(n_rows):
+    # Halves of an even density over four units have a deviation of 1/√3. Both comparisons must prefer their share p to
+    # 1/2: the middle has at most the share log 2(1 − p) / (log 2(1 − p) − log 2p) of half of the rows; the two
+    # statistics are normal with a correlation of 1/2.
+    p = share_between(1 / math.sqrt(3))
+    least = math.log(2 * (1 - p)) / (math.log(2 * (1 - p)) - math.log(2 * p))
+    expected = multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]]).cdf(
+        np.full(2, (least - 0.5) * 2 * (n_rows / 2) ** 0.5)
+    )
+    model, rng = (
+        Gaussians(np.full(2, 0.5), np.array([[-1.0, 0.0], [1.0, 0.0]]), np.full(2, 1 / 3)),
+        np.random.default_rng(2),
+    )
     found = [
-        has_gap(model, 0, 1, np.column_stack([rng.uniform(-1, 3, 200), np.zeros(200)]), np.ones(200))
+        has_gap(model, 0, 1, np.column_stack([rng.uniform(-2, 2, n_rows), np.zeros(n_rows)]), np.ones(n_rows))
         for _ in range(2000)
     ]
-    assert 0.015 < np.mean(found) < 0.037 + 3 * math.sqrt(0.037 * 0.963 / 2000)
+    # Numbers of rows are whole, which moves the chance by less than a third.
+    assert np.mean(found) < 1.33 * expected + 3 * math.sqrt(expected / 2000)
+
+
+@pytest.mark.parametrize(("n_rows", "most"), [(50, 0.40), (200, 0.08)])
+def test_two_groups_show_their_gap(n_rows, most):
+    # Four deviations apart: each side misses it if the middle has more than the share above, where p is expected of
+    # (157 + 341)/1000 of the rows; the bounds are twice the normal tail of one side, plus three standard errors.
+    model, rng = two_spheres(4.0), np.random.default_rng(4)
+    found = []
+    for _ in range(500):
+        rows = rng.standard_normal((n_rows, 2)) + [4.0, 0.0] * (np.arange(n_rows) % 2)[:, None]
+        found.append(has_gap(model, 0, 1, rows, np.ones(n_rows)))
+    assert 1 - np.mean(found) < most
 
 
 def shape_of(name, rng, n=1000):
@@ -68,11 +98,11 @@ def shape_of(name, rng, n=1000):
 @pytest.mark.parametrize(("name", "k"), [("heavy tails", 5), ("skewed", 14), ("square", 10), ("ring", 12)])
 def test_components_that_cover_a_shape_without_a_gap_are_one_group(name, k, seed):
     # As many components as "auto" selects. To be alone, one must show a gap to each of its neighbours, of which each is
-    # found by chance in 4 % of cases. A ring has 12 pairs of neighbours, and three gaps, which make three groups of it,
-    # in 1 % of cases. Few, long arcs would not do: along their chord the density of a ring has a gap.
+    # found by chance in a few percent of cases. Along the chord of two arcs the density of a ring does have a gap: a
+    # ring is only called fewer groups than components.
     rows = shape_of(name, np.random.default_rng(seed))
     model = TensorMixture(k, covariance_type="full", standardize=False, random_state=0).fit(rows)
-    assert groups(model._learnt.fit.params, rows)[1] <= (2 if name == "ring" else 1)
+    assert groups(model._learnt.fit.params, rows)[1] <= (k - 1 if name == "ring" else 1)
 
 
 def test_rows_with_missing_values_are_placed_in_the_middle():

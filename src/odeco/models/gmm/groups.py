@@ -4,13 +4,14 @@ A group whose shape is not that of a component (heavy tails, skewness, a cube, a
 two groups there are fewer rows than at either of them; between two parts of one group there are not. The test assumes
 only that a group has a single peak along a line.
 
-**The test.** Take the rows of two components, and the line on which these are furthest apart in units of their own
-covariances, with means at −1 and 1. The intervals (−3/2, −1/2), (−1/2, 1/2) and (1/2, 3/2) are neighbours of one width.
-If the density along the line has a single peak, that of the middle one is not smaller than both others. So there is a
-gap if it is smaller than both: two binomial tests with the chance 1/2, which must both reject at 10 %. Two groups of 25
-rows each, four deviations apart, have 8 rows in the middle and 17 at either side, about the least that rejects. For an
-even density, the hardest to tell, the differences to the two neighbours have a correlation of 1/2, and both tests
-reject in 4 % of cases.
+**The comparison.** Take the rows of two components, and the line on which these are furthest apart in units of their
+own covariances, with means at −1 and 1. The intervals (−3/2, −1/2), (−1/2, 1/2) and (1/2, 3/2) are neighbours of one
+width. If the density along the line has a single peak, that of the middle one is not smaller than both others: of the
+rows in the middle and at one side, the middle has at least the share 1/2 for one of the sides. Two groups have the
+share that the two components predict. There is a gap if, for both sides, the numbers of rows are likelier by what the
+components predict than by 1/2. So neither of the two, a gap that is not seen and one that is not there, is taken for
+granted: with 25 rows at each side of a pair that is four deviations apart, either happens in about a third of cases,
+with 100 rows in about one of twenty.
 
 Components are laid where rows happen to be dense, so gaps by chance are somewhat more frequent between them. Those that
 overlap are therefore joined in any case, and so are those that others join.
@@ -22,14 +23,11 @@ import math
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
-from scipy.special import betainc
+from scipy.special import ndtr, xlogy
 
 from odeco._util.types import FloatArray
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.rows import filled, times
-
-#: The chance with which each of two binomial tests rejects.
-_LEVEL = 0.1
 
 #: Two components overlap if this share of the rows of the smaller one is taken for the other: ∫ pq / (p + q) of two
 #: equal Gaussians three deviations apart, between which the density is two thirds of that at their means. Gaussians
@@ -68,7 +66,17 @@ def has_gap(model: Gaussians, one: int, other: int, rows: FloatArray, counted: F
     half = float(offset @ line) / 2
     if not half > 0:
         return False
+    middles = np.array([-1.0, 0.0, 1.0])
     places = (filled(rows, centre) - centre) @ line / half
-    before, between, after = (float(counted[np.abs(places - middle) < 0.5].sum()) for middle in (-1.0, 0.0, 1.0))
-    # P(X ≤ between) for a binomial X with the chance 1/2, as an incomplete beta function: weights may be no integers.
-    return all(beside > 0 and betainc(beside, between + 1, 0.5) < _LEVEL for beside in (before, after))
+    before, between, after = (float(counted[np.abs(places - middle) < 0.5].sum()) for middle in middles)
+    masses = np.zeros(3)
+    for component, mean in ((one, -1.0), (other, 1.0)):
+        own = model.covariances[component]
+        deviation = math.sqrt(float(line @ (own @ line if np.ndim(own) == 2 else own * line))) / half
+        inside = ndtr((middles + 0.5 - mean) / deviation) - ndtr((middles - 0.5 - mean) / deviation)
+        masses += model.weights[component] * inside
+    for beside, mass in ((before, masses[0]), (after, masses[2])):
+        share = float(masses[1] / max(masses[1] + mass, np.finfo(np.float64).tiny))
+        if share >= 0.5 or xlogy(between, 2 * share) + xlogy(beside, 2 * (1 - share)) <= 0:
+            return False
+    return True
