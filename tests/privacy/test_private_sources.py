@@ -197,7 +197,7 @@ def test_few_sources_of_many_columns_are_those_of_the_leading_directions():
 
 
 def test_a_plan_knows_that_less_budget_finds_less():
-    plans = [plan_sources(4, n_rows=5000, n_features=4, epsilon=each, delta=1e-6) for each in (0.05, 8.0)]
+    plans = [plan_sources(4, n_rows=20_000, n_features=4, epsilon=each, delta=1e-6) for each in (0.05, 8.0)]
     assert plans[0].agreement < plans[1].agreement
     assert plans[1].found
     assert not plans[0].found

@@ -58,7 +58,7 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     # would have all of the variance in equal shares. Private sources have the shape of noisy moments, and no rows.
     n_rows = np.full(k, np.inf)
     if privacy is None:
-        n_rows = np.array([counts.sum() / _moments(counts)[1] for counts in params.counts])
+        n_rows = fit.info.n_samples / np.array([_moments(counts)[1] for counts in params.counts])
     few = int(np.sum(n_rows < _FEW_ROWS))
     if few:
         verdict = (
