@@ -112,10 +112,3 @@ def test_blocks_that_are_kept_stay_as_they_are(tmp_path, n_columns, dtype):
             np.testing.assert_array_equal(view, rows[at + 1])
         else:
             np.testing.assert_array_equal(view[:5], rows[at : at + 10 : 2, 1])
-
-
-def test_memory_of_blocks_that_nobody_keeps_is_used_again(tmp_path):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "rows.parquet"
-    parquet.write_table(arrow.table({f"x{i}": np.arange(4_000.0) for i in range(20)}), path)
-    assert len({block.ctypes.data for block in as_source(path, batch_rows=100)}) <= 4
