@@ -337,6 +337,14 @@ def test_the_search_ends_where_components_are_values():
     assert "no larger number was tried" in model.summary()
 
 
+def test_a_column_that_others_determine_does_not_hide_clusters():
+    """One component is flat already, so flatness says nothing about a number."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 3)) + 8 * rng.integers(3, size=(600, 1)) * [1, -1, 0]
+    rows = np.column_stack([rows, rows[:, 0] + rows[:, 1]])
+    assert TensorMixture("auto", covariance_type="full", random_state=0).fit(rows).n_components_ == 3
+
+
 def test_a_column_of_two_values_does_not_hide_clusters_of_other_columns():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(600, 4)) + 8 * rng.integers(3, size=(600, 1))

@@ -301,6 +301,7 @@ def choose_number(
         return range(j + 1, min(j + _AHEAD, fits.most) + 1)
 
     chosen = 1
+    fits.seen(chosen)
     while any(beats(k, chosen) for k in ahead(chosen)):
         chosen += 1
     fits.seen(chosen)
@@ -327,7 +328,7 @@ class Fits:
 
     def __init__(self, learn: Learn, folds: IndexArray, n_rows: float | None = None, most: int = sys.maxsize) -> None:
         self.learn, self.folds, self.n_rows = learn, folds, len(folds) if n_rows is None else n_rows
-        self.most, self.is_last = most, dict[int, bool]()
+        self.most, self.is_last, self.flat_alone = most, dict[int, bool](), False
         self.n_folds = min(max(N_FOLDS * _ROWS_OF_ALL_FOLDS // len(folds), 1), N_FOLDS)
         self.sizes: dict[int, int] = {}
         self.inside: dict[int, float] = {}
@@ -336,8 +337,11 @@ class Fits:
     def seen(self, k: int) -> float:
         """Return the log-likelihood of the rows learnt from."""
         if k not in self.inside:
-            rows, self.sizes[k], self.is_last[k] = self.learn(k, np.ones(len(self.folds), dtype=bool))
+            rows, self.sizes[k], degenerate = self.learn(k, np.ones(len(self.folds), dtype=bool))
             self.inside[k] = float(rows.sum())
+            # Rows that one component finds flat, such as those with a column that others determine, are so in all.
+            self.flat_alone = degenerate if k == 1 else self.flat_alone
+            self.is_last[k] = degenerate and not self.flat_alone
             self.most = min(self.most, k) if self.is_last[k] else self.most
         return self.inside[k]
 
