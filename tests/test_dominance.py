@@ -144,7 +144,7 @@ def test_ordinary_data_raise_no_false_alarm():
         warnings.simplefilter("always")
         for number, rows in enumerate(ordinary_data()):
             odeco.decompose_stream(rows, 1 + number % 3, rng=0)
-    assert [str(each.message) for each in caught] == []
+    assert [str(each.message) for each in caught if each.category is odeco.DominantColumnWarning] == []
 
 
 def test_of_private_rows_nothing_is_kept_and_nothing_said(monkeypatch):

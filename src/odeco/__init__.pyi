@@ -22,6 +22,7 @@ from odeco.errors import ConvergenceWarning as ConvergenceWarning
 from odeco.errors import DominantColumnWarning as DominantColumnWarning
 from odeco.errors import FewValuesWarning as FewValuesWarning
 from odeco.errors import FileFormatError as FileFormatError
+from odeco.errors import MisfitWarning as MisfitWarning
 from odeco.errors import NothingFoundError as NothingFoundError
 from odeco.errors import RankError as RankError
 from odeco.errors import SourceError as SourceError

@@ -58,6 +58,28 @@ class DominantColumnWarning(UserWarning):
         return DominantColumnWarning(self.column, name, self.share, self.n_components, self.agreement)
 
 
+class MisfitWarning(UserWarning):
+    """The moment of a stream is not the sum of the components that were found, which are not determined.
+
+    Attributes
+    ----------
+    mean_share : float
+        The share of the second moment of the rows that their mean has, in the rows that were looked at.
+    """
+
+    def __init__(self, mean_share: float) -> None:
+        self.mean_share = mean_share
+        mean = (
+            f" The mean of the rows has {100 * mean_share:.2g} % of their second moment, and moments of rows with a "
+            "mean hold it times their covariance, which is no component. Subtract it if it is not part of the signal."
+        )
+        super().__init__(
+            "The moment of the rows is not the sum of these components: at mixtures of them it differs from their sum "
+            f"by more than chance.{mean if mean_share >= 0.01 else ''} There may be more components: pass a larger "
+            "n_components, or 'auto'."
+        )
+
+
 class FewValuesWarning(UserWarning):
     """Components of a mixture are values of one column, such as 0 and 1, and not clusters.
 

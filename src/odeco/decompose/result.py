@@ -223,7 +223,10 @@ class StreamDecomposition(Result):
     ----------
     weight_errors, angle_errors : arrays or None
         Standard errors of weights, and of vectors in radians, from the spread between segments of rows; None while
-        there are too few to tell.
+        there are too few to tell. Errors of vectors include `misfit_errors`.
+    misfit_errors : array or None
+        The angle by which each vector may be off because the moment is not the sum of all of them; 0 if it may be.
+        None where that is not known: with forgetting, by the power method, and without standard errors.
     n_rows : int
         Rows read, each counted once.
     n_passes : int
@@ -238,6 +241,7 @@ class StreamDecomposition(Result):
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
     _: KW_ONLY
     n_passes: int = array_field(kind="i", low=1, default=1)
+    misfit_errors: FloatArray | None = array_field("k", low=0, default=None)
 
     @property
     def verdict(self) -> str:
@@ -246,7 +250,8 @@ class StreamDecomposition(Result):
         count = _counted(len(self.weights)) + _doubt(self.rank_evidence)
         unclear = int(np.sum(~self.clear))
         some = "none of them is" if unclear == len(self.weights) else f"{unclear} of them not"
-        doubt = f"; {some} determined yet" if unclear else ""
+        why = ", because the moment is not their sum" if self.misfits else " yet"
+        doubt = f"; {some} determined{why}" if unclear else ""
         return f"{count} of the moment of a stream, from {self.n_rows:,} rows{passes}{doubt}"
 
     @property
@@ -261,6 +266,11 @@ class StreamDecomposition(Result):
         above = np.abs(self.weights) > np.maximum(_CLEAR_ERRORS * self.weight_errors, rounding)
         determined: NDArray[np.bool_] = above & (self.angle_errors < _CLEAR_ANGLE)
         return determined
+
+    @property
+    def misfits(self) -> bool:
+        """Whether some component is not determined because the moment is not the sum of all of them."""
+        return self.misfit_errors is not None and bool(np.any(~self.clear & (self.misfit_errors > 0)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

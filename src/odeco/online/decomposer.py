@@ -281,7 +281,8 @@ class OnlineDecomposer:
         batches only.
 
         In a private run it is a `PrivateStreamDecomposition`, which may be published. In others, a
-        `DominantColumnWarning` is issued if one column dominates all others.
+        `DominantColumnWarning` is issued if one column dominates all others, and a `MisfitWarning` if the moment is not
+        the sum of the components.
         """
         result = self._found()
         if result is None:
@@ -293,7 +294,7 @@ class OnlineDecomposer:
                 f"At least one component must be finished. None is after {self.n_rows:,} rows. {remedy}"
             )
         if self._run is not None:
-            self._run.warn_of_dominant_column(result, stacklevel=2)
+            self._run.warn_of_rows(result, stacklevel=2)
         return result
 
     def save(self, path: str | os.PathLike[str], *, keep_sum: bool = True) -> None:

@@ -137,12 +137,14 @@ class MomentSolver(WholeMoment, Doubling):
 
     def _tracked(self, found: Components) -> Tracker:
         """Return the tracker with components of the mean so far."""
-        found = _at_fixed_point(PackedTensor(self.mean, self.dimension), found.sorted_by_weight())
+        moment = PackedTensor(self.mean, self.dimension)
+        found = _at_fixed_point(moment, found.sorted_by_weight())
         if self.tracking is None:
             return Tracker.start(found, per_pass=True)
         before = self.tracking.components.vectors  # the spread of each component stays with it
         order = scipy.optimize.linear_sum_assignment(-np.abs(before.T @ found.vectors))[1]
-        return replace(self.tracking, components=Components(found.weights[order], found.vectors[:, order]))
+        tracked = replace(self.tracking, components=Components(found.weights[order], found.vectors[:, order]))
+        return tracked.compared_with(moment, self.n_rows)
 
 
 def _at_fixed_point(moment: PackedTensor, found: Components) -> Components:

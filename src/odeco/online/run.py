@@ -5,7 +5,8 @@ When its policy says that the batch is complete (`odeco.online.batches`), the me
 which then has its next query. `BatchMean` makes the plain mean; in a private run `odeco.online.private.NoisyMean` adds
 noise.
 
-A run also looks at some rows of every block, to warn of a column that outweighs all others (`ColumnSquares`).
+A run also looks at some rows of every block, to warn of a column that outweighs all others, and of a mean that does
+(`ColumnSquares`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence, no_signal_error
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
-from odeco.errors import BadRowError, DominantColumnWarning, RankError, StreamEndedError
+from odeco.errors import BadRowError, DominantColumnWarning, MisfitWarning, RankError, StreamEndedError
 from odeco.io.rows import is_sparse, row_slice, stored_numbers
 from odeco.online.batches import Batches, Place, Progress, StreamSolver
 from odeco.online.block import largest_number, over_power_of_two
@@ -33,6 +34,7 @@ from odeco.online.one_pass import OnePassSolver
 from odeco.online.sums import Held, KeptRows, RowSum
 from odeco.online.tree import Part
 from odeco.power.solver import Solver
+from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 
 if TYPE_CHECKING:
@@ -346,8 +348,9 @@ class Run:
                 f"There must be components. None is found after {self.n_rows:,} rows. Pass more rows."
             )
         first, scale = found.largest_first(), self._scale(notes)
-        components, weight_errors, angle_errors = scale.components(found.sorted_by_weight()), None, None
+        components, weight_errors, angle_errors, misfits = scale.components(found.sorted_by_weight()), None, None, None
         if errors is not None:
+            misfits = state.misfit_errors() if isinstance(state, Tracker) else None
             weight_errors = scale.weights(errors[0][first], "errors of the weights")
             weight_errors = weight_errors + scale.error * np.abs(components.weights)
             angle_errors = errors[1][first]
@@ -357,13 +360,14 @@ class Run:
             angle_errors=angle_errors,
             n_rows=length or self.n_rows,  # in passes every row counts once
             n_passes=self.n_rows // length if length else 1,
+            misfit_errors=None if misfits is None else misfits[first],
             rank_evidence=None if state.rank_evidence is None else scale.evidence(state.rank_evidence),
         )
         finished = self.mean.result(result, self)
         return finished if names is None else finished.with_names(names)
 
-    def warn_of_dominant_column(self, result: AnyStreamDecomposition, *, stacklevel: int) -> None:
-        """Warn if a column dominates the components of a result, by its name if it has one."""
+    def warn_of_rows(self, result: AnyStreamDecomposition, *, stacklevel: int) -> None:
+        """Warn if a column dominates the components of a result, or if these do not add up to the moment."""
         if isinstance(self.state, FourthMomentSolver):  # whose components do not depend on the units of columns
             return
         column = dominant_column(result.components.vectors, self.squares)
@@ -371,6 +375,8 @@ class Run:
             name = None if result.names is None else result.names[column]
             warning = DominantColumnWarning(column, name, self.squares.share(column), len(result.weights))
             warnings.warn(warning, stacklevel=stacklevel + 1)
+        elif isinstance(result, StreamDecomposition) and result.misfits:
+            warnings.warn(MisfitWarning(self.squares.mean_share), stacklevel=stacklevel + 1)
 
     def _so_far(self) -> tuple[Solver | FourthComponents, Any]:
         """Return the solver with the best estimate from all rows, and the notes that go with it."""
@@ -409,10 +415,12 @@ ROWS_OF_A_BLOCK = 64
 
 
 class ColumnSquares:
-    """The squares of some rows of every block, added up column by column."""
+    """Some rows of every block and their squares, added up column by column."""
 
     def __init__(self) -> None:
         self._squares: FloatArray | None = None
+        self._sums: FloatArray | None = None
+        self._n_rows = 0
         self._exponent: int | None = None
 
     def update(self, rows: Any) -> None:
@@ -427,14 +435,26 @@ class ColumnSquares:
         if self._exponent is None:  # squares of very large and very small numbers are no numbers
             self._exponent = unit_exponent(size, 2, dense.dtype)
         with np.errstate(over="ignore", under="ignore"):
-            squares = np.sum(times_power_of_two(dense, -self._exponent) ** 2, axis=0)
+            dense = times_power_of_two(dense, -self._exponent)
+            squares, sums = np.sum(dense**2, axis=0), np.sum(dense, axis=0)
             self._squares = squares if self._squares is None else self._squares + squares
+            self._sums = sums if self._sums is None else self._sums + sums
+            self._n_rows += len(dense)
 
     def share(self, column: int) -> float:
         """Return the share of the second moment that a column has; 0 if it is unknown."""
         if self._squares is None or not np.isfinite(total := float(self._squares.sum())) or total == 0:
             return 0.0
         return float(self._squares[column]) / total
+
+    @property
+    def mean_share(self) -> float:
+        """The share of the second moment that the mean has; 0 if it is unknown."""
+        if self._sums is None or self._squares is None:
+            return 0.0
+        with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+            share = float(self._sums @ self._sums) / self._n_rows / float(self._squares.sum())
+        return share if math.isfinite(share) else 0.0
 
 
 def dominant_column(vectors: FloatArray, squares: ColumnSquares) -> int | None:

@@ -133,6 +133,8 @@ def decompose_stream(
     -----
     DominantColumnWarning
         If one column dominates all others, such as an index that was left in.
+    MisfitWarning
+        If components are not determined because the moment is not a sum of them, as that of rows with a mean.
 
     Notes
     -----
@@ -201,7 +203,7 @@ def decompose_stream(
     else:
         file.remove()
     result = cast("StreamDecomposition", run.result(reader.columns))  # not private
-    run.warn_of_dominant_column(result, stacklevel=2)
+    run.warn_of_rows(result, stacklevel=2)
     return result
 
 

@@ -7,6 +7,15 @@ refined component, and their spread gives its standard error.
 If components are not orthogonal, images are those of the *dual* vectors wᵢ, with wᵢᵀvᵢ = 1 and wᵢᵀvⱼ = 0 for j ≠ i: the
 image Σⱼ λⱼ (wᵢᵀvⱼ)ᵖ⁻¹ vⱼ of such a vector is λᵢ vᵢ, and errors δ change its direction only by δ² again. Its length is
 λᵢ (wᵢᵀvᵢ)ᵖ⁻¹, so that weights are read off once the better vectors are known (`Tracker.moved_to`).
+
+All of this supposes that the tensor T is a sum of such components C and of others at right angles to them. If it is
+not, as the third moment of rows with a mean (it holds the mean times the covariance), vectors still settle, batches
+agree on them, and errors look small. So *mixtures* are asked for their images too: the sum z of the unit dual vectors,
+and z ± e, where e is at right angles to all vectors and drawn at random. Components are right at every wᵢ, because they
+were made so, but at z only if T(wᵢ, wⱼ, ·) = 0 for i ≠ j, and z + e and z − e have the same image only if
+T(wᵢ, e, ·) = 0. What is left, R = T − C, tells how far T is from such a sum. If R is alike in all
+directions, it is as large at the unit vector wᵢ/‖wᵢ‖ as at these. There it turns component i by ‖R‖ ‖wᵢ‖ᵖ⁻¹/λᵢ. This
+misfit is part of the error of each angle.
 """
 
 from __future__ import annotations
@@ -19,12 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from odeco._util.state import array_field, part_field, require, usable_array
+from odeco._util.state import State, array_field, part_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.rank import RankEvidence
+from odeco.cp.rank import SIGNIFICANCE, RankEvidence
 from odeco.power.solver import Solver, SolverState
 from odeco.tensors.components import Components
+from odeco.tensors.oracle import Oracle
 
 #: The ridge of the Gram matrix of unit vectors whose dual vectors are formed.
 _RIDGE = 1e-5
@@ -37,8 +47,67 @@ _LEAST_APART = 0.1
 #: this many of them in one of 90 cases at most (Borell's inequality, e^(−t²/2)).
 _GROUND_STATE, _ABOVE_FLOOR = 1.657, 3.0
 
+#: What is left at mixtures is compared with noise once so many deviations between batches tell how large that is.
+_LEAST_DEVIATIONS = 4
+
+#: What is left at mixtures is rounding error up to this share of the largest weight.
+_ROUNDING = 1e-9
+
 #: Weights and numbers of rows in a file are at most this.
 _MAX_ROWS = 2.0**63
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureImages(State):
+    """The images of z, and of z + e minus that of z − e over √2, averaged over batches.
+
+    Attributes
+    ----------
+    mean : array, d x 2
+        Their means.
+    spread : array of 2 numbers
+        Σ rᵢ ‖deviation of a batch‖² for batches of rᵢ rows.
+    n_rows, n_batches : float
+        What they are the mean of.
+    """
+
+    mean: FloatArray = array_field("d", "mixtures", rule=usable_array("d", "mixtures"))
+    spread: FloatArray = array_field("mixtures", low=0)
+    n_rows: float = array_field(low=0, high=_MAX_ROWS, default=0.0)
+    n_batches: float = array_field(low=0, high=_MAX_ROWS, default=0.0)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(len(self.spread) == 2, "there must be two of them")
+
+    @classmethod
+    def none(cls, dimension: int) -> MixtureImages:
+        """Return the mean of no images."""
+        return cls(np.zeros((dimension, 2)), np.zeros(2))
+
+    def advance(self, images: FloatArray, n_rows: int) -> MixtureImages:
+        """Return the mean with the images of one more batch, themselves means over `n_rows` rows."""
+        off = images - self.mean
+        mean = self.mean + n_rows / (self.n_rows + n_rows) * off
+        spread = self.spread + n_rows * np.maximum(0.0, np.sum(off * (images - mean), axis=0))  # 0 for the first
+        return MixtureImages(mean, spread, self.n_rows + n_rows, self.n_batches + 1)
+
+    def misfit(self, left: FloatArray, n_rows: float, largest: float) -> float | None:
+        """Return the length of what is left of mean images over `n_rows` rows; 0 if it may be noise.
+
+        None if there are too few batches to tell how large noise is. If all noise were in one direction, the square of
+        the mean over its variance would be the square of a variable with Student's law; in several, it varies less.
+        Components fit part of the noise, which makes it smaller still. `largest` is the largest weight.
+        """
+        n_deviations = self.n_batches - 1
+        if n_deviations < _LEAST_DEVIATIONS:
+            return None
+        squares = np.sum(left**2, axis=0)
+        noise = self.spread / n_deviations / n_rows
+        level = float(stdtrit(n_deviations, 1 - SIGNIFICANCE / 4)) ** 2  # two-sided, and two of them
+        if not np.any(squares > np.maximum(level * noise, (_ROUNDING * largest) ** 2)):
+            return 0.0
+        return math.sqrt(float(np.max(np.maximum(squares - noise, 0.0))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +147,10 @@ class Tracker(SolverState):
         Which components rows confirm that did not find them. The others may fit noise, and rows that found them would
         confirm them, so their angles are unknown. None if no rows were held out: in passes, components of
         order 3 then count as confirmed above the weight that noise alone would show.
+    mixtures : MixtureImages or None
+        The images of mixtures since the vectors were moved last; None before that, or if they are not asked for.
+    misfit : float
+        What was left at mixtures when the vectors were moved last, as a length; 0 if it may be noise.
     """
 
     query: ClassVar[Literal["image"]] = "image"
@@ -103,6 +176,8 @@ class Tracker(SolverState):
     settled_values: FloatArray = array_field("k", rule=usable_array("k"))
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
     confirmed: NDArray[np.bool_] | None = array_field("k", kind="b", default=None)
+    mixtures: MixtureImages | None = part_field(MixtureImages, default=None)
+    misfit: float = array_field(low=0, default=0.0)
 
     @classmethod
     def start(
@@ -152,11 +227,17 @@ class Tracker(SolverState):
 
     @property
     def probes(self) -> FloatArray:
-        """The current vectors, or those dual to them, scaled to unit length."""
+        """The current vectors, or those dual to them, scaled to unit length, and mixtures if they are asked for."""
         if self.orthogonal:
             return self.components.vectors
         dual = dual_vectors(self.components.vectors)
-        return np.asarray(dual / np.linalg.norm(dual, axis=0))
+        units = np.asarray(dual / np.linalg.norm(dual, axis=0))
+        return np.hstack([units, mixtures_of(units)]) if self.mixes else units
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images of mixtures are asked for: if vectors stay for a while, and components must add up."""
+        return self.per_pass and not self.orthogonal
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -168,6 +249,7 @@ class Tracker(SolverState):
         require(bool(np.all((lengths > 0) & np.isfinite(lengths))), "mean images must have positive, finite lengths")
         require(bool(np.all(np.isfinite(squares))), "the squares of its weights must be finite")
         require(evidence is None or evidence.rank == k, "its rank must be the number of its components")
+        require(self.mixtures is None or self.mixes, "it must have no images of mixtures that it does not ask for")
 
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> Tracker:
         """Return the state after the images of the current vectors, averaged over `n_rows` fresh rows."""
@@ -179,7 +261,7 @@ class Tracker(SolverState):
             value = np.sum(vectors * image, axis=0)
         else:
             dual = dual_vectors(vectors)
-            image = reply * np.linalg.norm(dual, axis=0) ** (self.order - 1)
+            image = reply[:, : weights.size] * np.linalg.norm(dual, axis=0) ** (self.order - 1)
             value = np.sum(dual * image, axis=0)
         kept = self.forgetting * self.weight
         share = n_rows / (kept + n_rows)
@@ -197,6 +279,9 @@ class Tracker(SolverState):
             n_deviations=self.forgetting * self.n_deviations + (self.weight > 0),
             settled_weight=self.forgetting * self.settled_weight,
         )
+        if self.mixes:
+            mixtures = MixtureImages.none(len(vectors)) if self.mixtures is None else self.mixtures
+            seen = replace(seen, mixtures=mixtures.advance(_differences(reply[:, weights.size :]), n_rows))
         return seen if self.per_pass else seen.end_pass()
 
     def end_pass(self) -> Tracker:
@@ -218,7 +303,36 @@ class Tracker(SolverState):
             recent = self.weight * self.values - settled
             values = (settled + recent / overlaps**self.order) / self.weight if self.weight else values
         components = Components(values, vectors, self.order)
-        return replace(self, components=components, values=values, settled_weight=self.weight, settled_values=values)
+        moved = replace(self, components=components, values=values, settled_weight=self.weight, settled_values=values)
+        mixtures = self.mixtures
+        if mixtures is None:
+            return moved
+        left = mixtures.mean - _differences(components.image(self.probes[:, values.size :]))
+        return moved._with_misfit(mixtures.misfit(left, mixtures.n_rows, float(np.max(np.abs(values)))))
+
+    def compared_with(self, moment: Oracle, n_rows: int) -> Tracker:
+        """Return the tracker with what its components leave of a moment over `n_rows` rows that is known as a whole."""
+        if self.mixtures is None:
+            return self
+        weights = self.components.weights
+        probes = self.probes[:, weights.size :]
+        left = _differences(moment.image(probes) - self.components.image(probes))
+        return self._with_misfit(self.mixtures.misfit(left, n_rows, float(np.max(np.abs(weights)))))
+
+    def _with_misfit(self, misfit: float | None) -> Tracker:
+        """Return the tracker with a misfit, the one before if it is not known, and no images of mixtures."""
+        return replace(self, misfit=self.misfit if misfit is None else misfit, mixtures=None)
+
+    def misfit_errors(self) -> FloatArray | None:
+        """Return the angle by which each vector may be off because the tensor is not a sum of such components.
+
+        None if images of mixtures are not asked for.
+        """
+        if not self.mixes:
+            return None
+        lengths = np.linalg.norm(dual_vectors(self.components.vectors), axis=0) ** (self.order - 1)
+        angles: FloatArray = self.misfit * lengths / np.abs(self.values)
+        return np.minimum(angles, math.pi / 2)
 
     def standard_errors(self) -> tuple[FloatArray, FloatArray] | None:
         """Return the standard errors of weights and of angles (in radians), or None after fewer than two deviations.
@@ -231,7 +345,9 @@ class Tracker(SolverState):
         rows = self.n_deviations * self.weight**2 / self.squared_weight
         weight_errors = np.sqrt(np.maximum(self.value_spread, 0) / rows)
         across = np.sqrt(np.maximum(self.image_spread, 0) / rows)
-        angle_errors = across / np.abs(self.values)
+        angle_errors, misfits = across / np.abs(self.values), self.misfit_errors()
+        if misfits is not None:
+            angle_errors = np.hypot(angle_errors, misfits)
         confirmed = self.confirmed
         if confirmed is None and self.per_pass:  # the rows that are read again are those that found the components
             d = self.components.dimension
@@ -266,6 +382,32 @@ class Tracker(SolverState):
         For batches of weights aᵢ it is √(Σ aᵢ²)/Σ aᵢ. None before there is anything to average.
         """
         return math.sqrt(n_rows * self.squared_weight) / self.weight if self.weight > 0 else None
+
+
+def mixtures_of(units: FloatArray) -> FloatArray:
+    """Return z, z + e and z − e, scaled to unit length; z alone if the vectors span everything.
+
+    A mean of the rows has the same sign in all components, and so shows in z. e depends on the numbers of vectors and
+    dimensions only.
+    """
+    d, k = units.shape
+    z: FloatArray = units.sum(axis=1, keepdims=True)
+    z /= np.linalg.norm(z)
+    if k == d:
+        return z
+    with one_blas_thread():
+        basis = np.linalg.qr(units)[0]
+        e: FloatArray = np.random.default_rng([d, k]).standard_normal((d, 1))
+        for _ in range(2):  # once more for what rounding leaves
+            e -= basis @ (basis.T @ e)
+    e /= np.linalg.norm(e)
+    return np.hstack([z, (z + e) / math.sqrt(2), (z - e) / math.sqrt(2)])
+
+
+def _differences(images: FloatArray) -> FloatArray:
+    """Return the image of z, and the difference of those of z + e and z − e over √2, or 0 if there are none."""
+    turned = np.zeros(len(images)) if images.shape[1] == 1 else (images[:, 1] - images[:, 2]) / math.sqrt(2)
+    return np.column_stack([images[:, 0], turned])
 
 
 def dual_vectors(vectors: FloatArray) -> FloatArray:
