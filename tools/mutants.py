@@ -840,6 +840,14 @@ MUTANTS = [
         "name_rows_in_errors",
     ),
     Mutant(
+        "the number of private columns is the length of the first record's list",
+        "privacy/sources.py",
+        "    def _find_lengths(self",
+        "    def _never_called(self",
+        "test_private_files.py",
+        "lists_of_any_length",
+    ),
+    Mutant(
         "the documents of a user on a cluster count one by one",
         "privacy/holders/documents.py",
         "rows.add_lanes(replace(lane, owners=owners[chosen]),",

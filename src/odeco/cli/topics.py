@@ -341,8 +341,8 @@ def apply(
     with _options.limited(threads), LastingInterrupt() as interrupt, _stages(interrupt) as show:
         corpus = read_for_model(learnt.words_, files, column=column, show=show, tokenizer=learnt.tokenizer_)
         counts, n_rows = corpus.counted.counts, corpus.counted.counts.shape[0]
-        ids = read_row_ids(files, id_column, append=append, n_rows=n_rows)
-        labels = read_row_ids(files, by, append=False, n_rows=n_rows, option="--by")
+        ids = read_row_ids(files, id_column, append=append, n_rows=n_rows, what="topic")
+        labels = read_row_ids(files, by, append=False, n_rows=n_rows, what="topic", option="--by")
         show("finding topics", 0, None)
         if labels is not None:
             found = shares_in_groups(learnt, counts, [label for (label,) in labels.rows])

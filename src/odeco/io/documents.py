@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from odeco._util.lazy import import_arrow
 from odeco.errors import DocumentError
-from odeco.io.tables import open_text, read_cells, text_errors
+from odeco.io.tables import kind_of, open_text, read_cells, text_errors
 from odeco.io.urls import UrlPath, as_path
 
 
@@ -168,7 +168,7 @@ def _standard_input(private: bool) -> Iterator[Text]:
 
 
 def _folder(folder: Path, private: bool) -> Iterator[Text]:
-    paths = sorted(path for path in folder.rglob("*") if _kind(path) in _LINES and path.is_file())
+    paths = sorted(path for path in folder.rglob("*") if kind_of(path) in _LINES and path.is_file())
     if not paths:
         raise DocumentError(
             f"The folder {folder} must hold files whose names end in {' or '.join(_LINES)}. It holds none. "
@@ -186,7 +186,7 @@ def _folder(folder: Path, private: bool) -> Iterator[Text]:
 
 
 def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
-    kind, is_parquet = _kind(path), path.suffix.lower() == _PARQUET
+    kind, is_parquet = kind_of(path), path.suffix.lower() == _PARQUET
     if kind not in SUFFIXES and not is_parquet:
         raise DocumentError(
             f"The name of a file of documents must end in one of {', '.join(SUFFIXES)}, or in .gz after these, or in "
@@ -262,7 +262,3 @@ def _text_of(line: str, field: str) -> tuple[str | None, str]:
         return None, f"the fields {', '.join(repr(each) for each in value)}" if value else "no field"
     text = value[field]
     return (text, "") if isinstance(text, str) else (None, json.dumps(text))
-
-
-def _kind(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix
