@@ -243,6 +243,60 @@ def test_online_rows_of_a_cluster_are_learnt_as_those_of_one_machine(client):
     np.testing.assert_allclose(there.result().weights, here.result().weights, rtol=1e-12)
 
 
+WEIGHTS = np.random.default_rng(5).integers(0, 4, size=N_ROWS)
+
+
+@pytest.mark.parametrize("method", ["entries", "core"])
+def test_weighted_rows_of_a_cluster_are_learnt_as_those_of_one_machine(client, folder, method):
+    weights = WEIGHTS / 3
+    settings = {"method": method, "rng": 0, "sample_weight": weights}
+    expected = {
+        "dense": odeco.decompose_stream(ROWS, K, **settings),
+        "csr": odeco.decompose_stream(sparse.csr_array(ROWS), K, **settings),
+    }
+    few = ("glob of .npy", "delayed CSR blocks")  # a search takes time
+    for name, data, kind in inputs(folder):
+        if method == "entries" or name in few:
+            found = odeco.decompose_stream(data, K, client=client, **settings)
+            try:
+                assert_same(found, expected[kind])
+            except AssertionError as error:
+                pytest.fail(f"{name}: {error}")
+    if method == "entries":  # the moments are those of repeated rows, to rounding
+        repeated = odeco.decompose_stream(np.repeat(ROWS, WEIGHTS, axis=0), K, method="entries", rng=0)
+        np.testing.assert_allclose(found.weights, repeated.weights, rtol=1e-9)
+        np.testing.assert_allclose(found.vectors, repeated.vectors, atol=1e-9)
+
+
+def test_a_column_of_weights_is_read_by_the_client(client, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS, columns=[f"c{column}" for column in range(D)])
+    frame.insert(3, "w", WEIGHTS)
+    frame[:9_000].to_parquet(tmp_path / "a.parquet", index=False)
+    frame[9_000:].to_parquet(tmp_path / "b.parquet", index=False)
+    expected = odeco.decompose_stream(ROWS, K, rng=0, sample_weight=WEIGHTS)
+    names = [f"c{column}" for column in range(D)]
+    dask_frame = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
+    for data in (str(tmp_path / "*.parquet"), dask_frame):
+        for chosen in ({}, {"columns": [*names, "w"]}):
+            found = odeco.decompose_stream(data, K, rng=0, sample_weight="w", client=client, **chosen)
+            assert_same(found, expected)
+            assert list(found.names) == names
+    arguments = (tmp_path / "a.parquet", tmp_path / "b.parquet", "-k", K, "--weight", "w", "--json")
+    here, there = (command("stream", *arguments, *more) for more in ((), ("--scheduler", client.scheduler.address)))
+    assert here.stdout == there.stdout, there.stderr
+
+
+def test_pushed_rows_of_a_cluster_have_weights(client, folder, tmp_path):
+    here, there = (odeco.OnlineDecomposer(K, rng=0) for _ in range(2))
+    here.partial_fit(ROWS, sample_weight=WEIGHTS).partial_fit(ROWS)
+    there.partial_fit(lazy_array(folder), sample_weight=WEIGHTS)
+    there.save(tmp_path / "run.ckpt")
+    there = odeco.OnlineDecomposer.load(tmp_path / "run.ckpt").partial_fit(lazy_array(folder))
+    np.testing.assert_allclose(there.result().weights, here.result().weights, rtol=1e-12)
+    np.testing.assert_allclose(there.result().weight_errors, here.result().weight_errors, rtol=1e-9)
+
+
 GUARANTEE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0, "batch_size": 9_000, "rng": 0}
 
 
@@ -319,6 +373,17 @@ def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tm
     chosen = {"n_components": 3, "max_iter": 0, "random_state": 0}  # with the concentration left to the documents
     again = TensorLDA(**chosen).fit(str(tmp_path / "part-*.npz"), client=client)
     assert_same_topics(again, TensorLDA(**chosen).fit(corpus))
+
+
+@pytest.mark.slow
+def test_weighted_documents_of_a_cluster_are_repeated_ones(client, corpus):
+    weights = np.random.default_rng(5).integers(0, 3, size=corpus.shape[0])
+    rows = odeco.online.dask.from_delayed(corpus_blocks(corpus))
+    there = TensorLDA(**SETTINGS).fit(rows, sample_weight=weights)
+    assert_same_topics(there, TensorLDA(**SETTINGS).fit(corpus, sample_weight=weights))
+    assert_same_topics(there, TensorLDA(**SETTINGS).fit(corpus[np.repeat(np.arange(corpus.shape[0]), weights)]))
+    with pytest.raises(ValueError, match="must be whole numbers"):
+        TensorLDA(**SETTINGS).fit(rows, sample_weight=weights / 2)
 
 
 @pytest.mark.slow
@@ -472,13 +537,20 @@ class TestRefusals:
         failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "pip install 'odeco[dask]'" in failed.stderr
 
-    def test_rows_on_a_cluster_have_no_weights(self, client, folder):
-        weights = np.ones(len(ROWS))
-        with pytest.raises(ValueError, match="Rows on a cluster have no weights"):
-            odeco.decompose_stream(folder / "all.npy", K, client=client, sample_weight=weights)
+    def test_weights_that_are_none_are_refused(self, client, folder):
         online = odeco.OnlineDecomposer(K, rng=0)
-        with pytest.raises(ValueError, match="Rows on a cluster have no weights"):
-            online.partial_fit(lazy_array(folder), sample_weight=weights)
+        for weights, expected in (
+            (np.ones(3), "one number for each row"),
+            (np.where(np.arange(len(ROWS)) == 7, -1.0, 1.0), "finite and not negative"),
+            (np.zeros(len(ROWS)), "at least one weight above zero"),
+        ):
+            with pytest.raises(ValueError, match=expected):
+                odeco.decompose_stream(folder / "all.npy", K, client=client, sample_weight=weights)
+            if weights.any():
+                with pytest.raises(ValueError, match=expected):
+                    online.partial_fit(lazy_array(folder), sample_weight=weights)
+        with pytest.raises(ValueError, match="the name of a column of files or of a Dask dataframe"):
+            odeco.decompose_stream(lazy_array(folder), K, sample_weight="w")
         assert online.n_rows == 0
 
     def test_rows_that_a_cluster_cannot_read_are_refused(self, client, tmp_path):

@@ -90,6 +90,35 @@ def test_mistakes_are_named(tmp_path, capsys):
     assert "need columns with names" in capsys.readouterr().err
 
 
+def test_ids_that_do_not_tell_rows_apart_are_warned_of(tmp_path, capsys):
+    labels = str(tmp_path / "labels.csv")
+    frame = FRAME.copy()
+    command = ["learn", "mixture", str(tmp_path / "rows.csv"), "-k", "2", "--columns", "a,b", "--labels", labels]
+    for ids, expected in (
+        ([f"u{number // 2}" for number in range(len(frame))], "are those of several rows, such as 'u0'."),
+        ([None, None, *range(2, len(frame))], "2 rows have none"),
+        (list(range(len(frame))), None),
+    ):
+        frame["user"] = ids
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        assert run_command([*command, "--id", "user"]) == 0
+        said = capsys.readouterr().err
+        assert (expected or "nothing") in said or expected is None
+        assert ("should tell rows apart" in said) == (expected is not None)
+
+
+def test_columns_of_an_earlier_run_are_not_written_twice(tmp_path, capsys):
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    command = ["learn", "mixture", str(write("csv", tmp_path)), "-k", "2", "--columns", "a,b", "--append"]
+    assert run_command([*command, "--labels", str(first)]) == 0
+    command[2] = str(first)
+    assert run_command([*command, "--labels", str(second)]) != 0
+    assert "has 'odeco cluster' already" in " ".join(capsys.readouterr().err.split())
+    assert not second.exists()
+    ica = ["learn", "ica", str(first), "-k", "2", "--columns", "a,b", "--append", "--labels", str(second)]
+    assert run_command(ica) == 0  # other columns
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_proportions_of_topics_have_the_ids_of_their_documents(kind, tmp_path, capsys):
     words = [["cat", "dog", "mouse", "bird"], ["tax", "bank", "loan", "rate"]]

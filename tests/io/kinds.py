@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import uuid
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
@@ -162,6 +163,26 @@ def save_lists(folder, rows, kind):
     return folder / "lists.parquet"
 
 
+def as_other_types(rows):
+    """Return a table of decimals, a tensor and plain numbers, as DuckDB and libraries of datasets make them."""
+    arrow = pytest.importorskip("pyarrow")
+    exact = [[Decimal(repr(number)) for number in column] for column in rows.T.tolist()]
+    tensors = arrow.array(rows[:, 2:4].tolist(), arrow.list_(arrow.float64(), 2))
+    return arrow.table(
+        {
+            "a": arrow.array(exact[0], arrow.decimal128(12, 6)),
+            "b": arrow.array(exact[1], arrow.decimal256(60, 6)),
+            "c": arrow.ExtensionArray.from_storage(arrow.fixed_shape_tensor(arrow.float64(), [2]), tensors),
+            "d": rows[:, 4],
+        }
+    )
+
+
+def save_other_types(folder, rows):
+    pytest.importorskip("pyarrow.parquet").write_table(as_other_types(rows), folder / "types.parquet", row_group_size=7)
+    return folder / "types.parquet"
+
+
 def as_polars(rows):
     return pytest.importorskip("polars").DataFrame(rows, schema=list("abcde"))
 
@@ -225,7 +246,7 @@ class Store:
         if path.is_dir():
             fs.copy_files(str(path), f"{bucket}/{path.name}", None, self.files)
         else:
-            with self.files.open_output_stream(f"{bucket}/{path.name}") as file:
+            with self.files.open_output_stream(f"{bucket}/{path.name}", compression=None) as file:
                 file.write(path.read_bytes())
         return f"s3://{bucket}/{path.name}{self.query}"
 
@@ -268,6 +289,8 @@ DENSE = {
     "csv with blank lines": lambda folder, rows: save_csv(folder, rows, header="\n"),
     "csv with semicolons": lambda folder, rows: save_csv(folder, rows, delimiter=";"),
     "tsv": lambda folder, rows: save_csv(folder, rows, "rows.tsv", delimiter="\t"),
+    "csv with gzip": lambda folder, rows: save_csv(folder, rows, "rows.csv.gz"),
+    "tsv with gzip": lambda folder, rows: save_csv(folder, rows, "rows.tsv.gz", delimiter="\t", header="a\tb\tc\td\te"),
     "parquet": save_parquet,
     "feather": save_feather,
     "arrow stream file": save_arrow_stream,
@@ -277,6 +300,8 @@ DENSE = {
     "arrow dataset": in_dataset,
     "parquet of fixed-size lists": partial(save_lists, kind="fixed"),
     "parquet of lists": partial(save_lists, kind="any"),
+    "parquet of decimals and tensors": save_other_types,
+    "arrow table of decimals and tensors": lambda folder, rows: as_other_types(rows),
     "hive folder": save_hive,
     "polars": lambda folder, rows: as_polars(rows),
     "polars lazy": scan_with_polars,
@@ -288,6 +313,7 @@ DENSE = {
     "s3 npy": in_store(save_npy),
     "s3 npy by columns": in_store(lambda folder, rows: save_npy(folder, np.asfortranarray(rows))),
     "s3 csv": in_store(save_csv),
+    "s3 csv with gzip": in_store(lambda folder, rows: save_csv(folder, rows, "rows.csv.gz")),
     "s3 directory": in_store(lambda folder, rows: save_parts(folder, rows, save_npy, ".npy")),
     "s3 hive folder": in_store(save_hive),
     "s3 pattern": lambda folder, rows: in_store(save_hive)(folder, rows).replace("?", "/year=*/day=*/*.parquet?"),

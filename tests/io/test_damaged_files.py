@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import zipfile
 
@@ -247,6 +248,28 @@ def test_a_first_line_of_names_and_numbers_is_not_passed_over(tmp_path):
     (tmp_path / "a.csv").write_text("1,,3\n4,5,6\n")
     _, error = read_until_error(as_source(tmp_path / "a.csv"))
     assert str(error) == "Row 0 of a.csv (line 1) must be all numbers. Got ''. Fix or drop the line and read again."
+
+
+def test_a_compressed_table_that_is_cut_short_or_not_compressed_is_an_error(tmp_path):
+    whole = gzip.compress("\n".join(f"{number},{number / 7!r}" for number in range(3000)).encode())
+    (tmp_path / "cut.csv.gz").write_bytes(whole[:-3000])
+    n_rows, error = read_until_error(as_source(tmp_path / "cut.csv.gz", batch_rows=100))
+    assert 0 < n_rows < 3000
+    assert "cut.csv.gz cannot be read from row" in str(error)
+    assert "ended before the end-of-stream marker" in str(error)
+    (tmp_path / "plain.csv.gz").write_text("1,2\n")
+    with pytest.raises(SourceError, match=r"^plain\.csv\.gz cannot be opened: Not a gzipped file"):
+        as_source(tmp_path / "plain.csv.gz")
+    for name in ("rows.npy.gz", "rows.csv.zst"):
+        (tmp_path / name).write_bytes(whole)
+        with pytest.raises(SourceError, match=r"or in \.csv or \.tsv and \.gz\. Got .*unpack"):
+            as_source(tmp_path / name)
+
+
+def test_a_table_in_utf_16_says_what_to_do(tmp_path):
+    (tmp_path / "a.csv").write_bytes("1,2\n3,4\n".encode("utf-16"))
+    with pytest.raises(SourceError, match=r"zero bytes, as UTF-16 has; convert it to UTF-8"):
+        as_source(tmp_path / "a.csv")
 
 
 def test_csv_numbers_that_only_python_reads_are_refused(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from kinds import (
     as_table,
     dense_rows,
     read,
+    save_hive,
     save_npy,
     save_npz,
     save_parquet,
@@ -133,6 +135,39 @@ def test_errors_name_the_folders_of_hive(tmp_path):
         np.save(tmp_path / f"day={day}" / "rows.npy", part)
     with pytest.raises(SourceError, match=r"day=0/rows\.npy has \d+ columns, but day=1/rows\.npy has \d+\."):
         as_source(tmp_path)
+
+
+def test_a_key_of_a_hive_folder_is_said_to_be_no_column(tmp_path):
+    save_hive(tmp_path, dense_rows())
+    for chosen in ({"columns": ["x0", "day"]}, {"drop": ["year"]}):
+        with pytest.raises(SourceError, match=r"which is not a column\. Leave it out, or pass polars\.scan_parquet"):
+            as_source(tmp_path / "hive", **chosen)
+
+
+def test_decimals_with_nulls_and_in_lists_are_numbers(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    cells = [Decimal("0.1"), None, Decimal("-2.3")]
+    lists = [[Decimal("0.3"), Decimal("1e-3")]] * 3
+    table = arrow.table({"a": cells, "b": arrow.array(lists, arrow.list_(arrow.decimal128(9, 3), 2))})
+    found = read(as_source(table, nulls_are_nan=True))
+    np.testing.assert_array_equal(found, [[0.1, 0.3, 1e-3], [np.nan, 0.3, 1e-3], [-2.3, 0.3, 1e-3]])
+    with pytest.raises(SourceError, match=r"^Row 1 of the Table holds no number in column 'a' \(a null\)"):
+        read(as_source(table))
+
+
+def test_numbers_and_sums_of_duckdb_are_numbers():
+    duckdb = pytest.importorskip("duckdb")
+    found = duckdb.connect().sql("select 1.5 as a, sum(range) as b, 0.1::decimal(9, 4) as c from range(4)")
+    np.testing.assert_array_equal(read(as_source(found)), [[1.5, 6.0, 0.1]])
+
+
+def test_a_query_that_fails_says_so(tmp_path):
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    broken = duckdb.connect().sql("select (case when range = 2 then 'x' else '1' end)::double as a from range(3)")
+    for query in (broken, polars.LazyFrame({"a": [1.0]}).select("zz")):
+        with pytest.raises(SourceError, match=r"(?s)must give rows\. It does not: .*Check the query") as caught:
+            read(as_source(query))
+        assert caught.value.__cause__ is not None
 
 
 def test_types_of_pandas_with_a_null_of_their_own_are_numbers():

@@ -30,8 +30,8 @@ def test_an_unknown_suffix_is_refused(tmp_path):
         with pytest.raises(SourceError) as raised:
             as_source(data)
         assert str(raised.value) == (
-            f"The name of a data file must end in one of {SUFFIXES}. Got a.npy.gz. "
-            "Rename or convert it; in a directory, move it elsewhere or pass the list of the files to read."
+            f"The name of a data file must end in one of {SUFFIXES}, or in .csv or .tsv and .gz. Got a.npy.gz. "
+            "Rename, unpack or convert it; in a directory, move it elsewhere or pass the list of the files to read."
         )
 
 

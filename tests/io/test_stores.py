@@ -54,6 +54,11 @@ def test_a_scheme_that_nothing_reads_says_what_to_install(scheme, monkeypatch):
         as_source(f"{scheme}://datasets/rows.parquet")
 
 
+def test_an_url_without_a_bucket_is_said_to_be_incomplete():
+    with pytest.raises(SourceError, match=r"^s3:///a\.parquet must be a complete URL\. .*bucket"):
+        as_source("s3:///a.parquet")
+
+
 def test_an_url_never_shows_its_password_in_a_sentence():
     path = as_path("s3://key:secret@bucket/folder/rows.npy?scheme=http")
     for shown in (f"{path}", repr(path), path.name, str(path.unreachable(OSError(f"at {path}")))):

@@ -7,6 +7,7 @@ add a line to `ENTRY_POINTS`.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 from functools import partial
@@ -135,13 +136,14 @@ def decomposed_on_a_cluster(rows, **settings):
     return decompose_privately(given, 2, **ROWS, **settings)
 
 
-def topics_on_a_cluster(counts):
+def topics_on_a_cluster(counts, groups=None):
     """Return all that a private model learns from documents that workers read from a file."""
     Path("data").mkdir()
     write_npz(counts, Path("data/counts.npz")) if sparse.issparse(counts) else write_npy(counts, Path("data/c.npy"))
     given = open_private(sorted(Path("data").iterdir()))
     client = pytest.importorskip("distributed").get_client()
-    model = TensorLDA(2, **BUDGET, random_state=0).fit(given, client=client)
+    model = TensorLDA(2, **BUDGET, random_state=0, unit="document" if groups is None else "user")
+    model.fit(given, client=client, groups=groups)
     return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
 
 
@@ -356,7 +358,7 @@ def command(write, name, *options):
     return run
 
 
-def topics_command(write, name, *options):
+def topics_command(write, name, *options, on_a_cluster=False):
     """Return ``odeco topics`` on a file of texts."""
 
     def run(data):
@@ -367,7 +369,16 @@ def topics_command(write, name, *options):
         if "--stop-words" not in options:
             arguments += ["--vocabulary", "data/words.txt"]
         arguments += ["--out", "model.npz", "--report", "page.html"]
-        with mock.patch.object(sys, "argv", ["odeco", *arguments]):
+        client = None
+        if on_a_cluster:
+            arguments += ["--scheduler", "tcp://here:8786"]
+            client = pytest.importorskip(
+                "distributed"
+            ).get_client()  # a new one would have a name of its own in the log
+        with (
+            mock.patch.object(sys, "argv", ["odeco", *arguments]),
+            mock.patch("odeco.cli.options.connected", return_value=contextlib.nullcontext(client)),
+        ):
             return run_command(arguments)
 
     return run
@@ -585,6 +596,27 @@ ENTRY_POINTS = {
         for name in ("input", "core")
     },
     "topics on a cluster": (topics_on_a_cluster, {**FEW, **CSR}),
+    "topics of users on a cluster": (partial(topics_on_a_cluster, groups=np.arange(N) % 11), {**FEW, **CSR}),
+    "topics command on a cluster, no vocabulary": (
+        topics_command(write_lines, "texts.txt", "--stop-words", "none", on_a_cluster=True),
+        documents(bytes),
+    ),
+    "topics command on a cluster, .npz, no vocabulary": (
+        topics_command(write_counts, "counts.npz", "--stop-words", "none", on_a_cluster=True),
+        {name: counted.counts for name, counted in columns_of_words().items() if name in WILD_ROWS},
+    ),
+    "topics command on a cluster, .parquet": (
+        topics_command(write_texts, "texts.parquet", "--column", "t", on_a_cluster=True),
+        {name: lines for name, lines in documents(bytes).items() if name != "malformed lines"},
+    ),
+    "topics command on a cluster, JSON": (
+        topics_command(write_lines, "texts.jsonl", "--column", "t", on_a_cluster=True),
+        documents(lambda text: b'{"t": "%s"}' % text),
+    ),
+    "topics command on a cluster, CSV": (
+        topics_command(write_cells, "texts.csv", "--column", "t", on_a_cluster=True),
+        {**documents(bytes), "several lines": [b'apple "banana"\n\ncherry,\r\ndate'] * N},
+    ),
     "checkpoint of dense rows": (saved_without_the_sum, DENSE),
     "checkpoint of CSR rows": (saved_without_the_sum, CSR),
     "saved result": (saved_result, WILD_ROWS),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 import logging
 
 import numpy as np
@@ -13,8 +15,11 @@ from sealing import record
 import odeco
 from odeco.cli.app import run as run_command
 from odeco.models import TensorLDA
+from odeco.models.lda.private_vocabulary import keep_words
+from odeco.models.lda.vocabulary import CountedWords
 from odeco.privacy import RecordLevel, open_private
 from odeco.privacy.holders import lanes
+from odeco.privacy.holders.documents import BoundedCounts, WordVotes
 from odeco.privacy.holders.lanes import ROWS_AT_ONCE, clipped_rows
 from odeco.privacy.holders.norms import RowNorms
 from odeco.privacy.ledger_file import LedgerFile
@@ -226,8 +231,109 @@ def test_private_topics_release_what_one_machine_releases(kind, short_lanes, tmp
         assert np.array_equal(one, other)
     assert np.array_equal(found.topic_word_, expected.topic_word_)
     assert found.privacy_.charges == expected.privacy_.charges
-    with pytest.raises(ValueError, match=r"^Documents on a cluster must be the unit themselves\."):
-        TensorLDA(2, epsilon=1.0, delta=1e-6, unit="user").fit(there, groups=np.arange(700) // 7)
+
+
+def several_users(kind):
+    """Word counts, and the user of each document: of some users all documents are together, or they are everywhere."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(np.where(np.arange(700)[:, None] % 2 == np.arange(30) % 2, 1.5, 0.1)).astype(np.float64)
+    counts[3, 4], counts[11, 2], counts[20] = -1, np.nan, 0
+    users = np.sqrt(np.arange(700)).astype(int) if kind == "sorted" else rng.integers(0, 90, size=700)
+    return sparse.csr_array(counts), np.array([f"user {number}" for number in users])
+
+
+def divided(counts, heights=(333, 1, 0, 366)):
+    """Return counts in blocks, which different workers may read."""
+    edges = [0, *itertools.accumulate(heights)]
+    blocks = [dask.delayed(counts[start:stop], pure=False) for start, stop in itertools.pairwise(edges)]
+    return odeco.online.dask.from_delayed(blocks, n_features=counts.shape[1], n_rows=list(heights))
+
+
+@pytest.mark.parametrize("short_lanes", [False, True])
+@pytest.mark.parametrize("kind", ["sorted", "everywhere"])
+def test_users_add_on_a_cluster_what_they_add_on_one_machine_to_the_bit(kind, short_lanes, tmp_path, monkeypatch):
+    if short_lanes:
+        monkeypatch.setattr(lanes, "LANE_RECORDS", 10)
+    counts, users = several_users(kind)
+    sparse.save_npz(tmp_path / "a.npz", counts[:300])
+    sparse.save_npz(tmp_path / "b.npz", counts[300:])
+    in_two_files = odeco.online.dask.as_cluster_rows(open_private([tmp_path / "a.npz", tmp_path / "b.npz"]))
+    topics = np.random.default_rng(1).dirichlet(np.ones(30), size=2)
+    held = BoundedCounts(counts, groups=users)
+    for away in (BoundedCounts(rows, groups=users) for rows in (divided(counts), in_two_files)):
+        assert (away.n_units, away.neighbours, away.unit) == (held.n_units, held.neighbours, "user")
+        for one, other in (
+            (held.lengths(), away.lengths()),
+            (held.words(), away.words()),
+            (held.pairs(np.arange(0, 30, 2)), away.pairs(np.arange(0, 30, 2))),
+            (held.responsibilities(topics, np.ones(30), 1.0), away.responsibilities(topics, np.ones(30), 1.0)),
+        ):
+            assert (one.bound, one.signed, one.what) == (other.bound, other.signed, other.what)
+            assert np.array_equal(one.answer(), other.answer()), one.what
+    # Computed in another way: the features of a user are added up, and divided by their norm.
+    clean = np.nan_to_num(np.where(counts.toarray() < 0, np.nan, counts.toarray()))
+    clean[[3, 11]] = 0
+    lengths = np.maximum(clean.sum(axis=1), 1)
+    total = np.zeros(30)
+    for user in np.unique(users):
+        own = np.sqrt(clean[users == user] / lengths[users == user][:, None]).sum(axis=0)
+        total += own / (np.linalg.norm(own) or 1.0)
+    np.testing.assert_allclose(away.words().answer(), total, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sorted", "everywhere"])
+def test_no_user_moves_a_sum_on_a_cluster_further_than_is_declared(kind):
+    counts, users = several_users(kind)
+    user = users[7]
+    topics = np.random.default_rng(1).dirichlet(np.ones(30), size=2)
+
+    def answers(changed):
+        held = BoundedCounts(divided(sparse.csr_array(changed)), groups=users)
+        queries = (
+            held.lengths(),
+            held.words(),
+            held.pairs(np.arange(30)),
+            held.responsibilities(topics, np.ones(30), 1.0),
+        )
+        return [query.answer() for query in queries]
+
+    base, farthest = counts.toarray(), np.zeros(4)
+    blank, one_word, many = np.zeros(30), np.eye(30)[0] * 50, np.arange(30) ** 3.0
+    blanked = np.where((users == user)[:, None], blank, base)
+    without = answers(blanked)
+    for row in (one_word, many, np.full(30, 1e6)):
+        moved = answers(np.where((users == user)[:, None], row, base))
+        steps = [np.linalg.norm(one - other) for one, other in zip(moved, without, strict=True)]
+        assert max(steps) <= 1 + 1e-9  # blanked: 1, whatever the number of documents of the user
+        farthest = np.maximum(farthest, steps)
+    assert farthest.min() > 0.99  # and it is tight
+
+
+@pytest.mark.filterwarnings("ignore:All topics must stand clear")
+@pytest.mark.parametrize("kind", ["documents", "sorted", "everywhere"])
+def test_votes_on_a_cluster_are_those_of_one_machine(kind):
+    counts, users = several_users(kind)
+    words = np.array([f"word{number:02d}" for number in range(30)])
+    groups = None if kind == "documents" else users
+    settings = {"groups": groups, "words_per_unit": 5, "stop_words": ["word03"]}
+    here, there = (WordVotes(given, words, **settings) for given in (counts, divided(counts)))
+    assert (here.n_units, here.unit, here.sensitivity) == (there.n_units, there.unit, there.sensitivity)
+    for scale in (0.1, 7.0):
+        for one, other in zip(here.votes(scale), there.votes(scale), strict=True):
+            assert np.array_equal(one, other)
+    found = TensorLDA(2, epsilon=90.0, delta=1e-6, unit="document" if groups is None else "user", random_state=0)
+    guarantee = {"epsilon": 90.0, "delta": 1e-6, "max_words": 20, "stop_words": ["word03"], "groups": groups}
+    learnt = []
+    for given in (counts, divided(counts)):
+
+        def learn(given=given):
+            kept, chosen = keep_words(CountedWords(given, words, 30), min_documents=1, max_share=1.0, **guarantee)
+            return found.fit(kept.counts, groups=groups, vocabulary=chosen).topic_word_.copy()
+
+        learnt.append(record(learn, SeededNoiseForTests(1)))
+    (one, here), (other, there) = learnt
+    assert here.scales == there.scales
+    assert np.array_equal(one, other)
 
 
 def counts_of_the_command(folder):
@@ -269,18 +375,125 @@ def test_private_topics_of_the_command_are_those_of_one_machine(tmp_path, capsys
     assert spent[0] == spent[1] > 0
 
 
-def test_private_topics_of_the_command_refuse_what_a_cluster_cannot_do(tmp_path, capsys):
+def texts_of_the_command(folder, kind):
+    """Write texts, of which some cannot be read, into two files, and return the arguments that name them."""
+    rng = np.random.default_rng(0)
+    groups = ["apple banana cherry date", "Wolf bear lion tiger"]
+    texts = [" ".join(rng.choice(groups[number % 2].split(), size=8)) for number in range(400)]
+    texts[5], texts[250] = "", "password 4711"
+    parts = [texts[:150], texts[150:]]
+    if kind == "parquet":
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parts[0][6] = None
+        for number, part in enumerate(parts):
+            table = pyarrow.table({"text": part, "other": [0] * len(part)})
+            parquet.write_table(table, folder / f"texts-{number}.parquet", row_group_size=60)
+    for number, part in enumerate(parts):
+        if kind == "csv":
+            cells = ('"{}"'.format(text.replace(" ", "\n", 1)) for text in part)
+            (folder / f"texts-{number}.csv").write_text("other,text\n" + "".join(f"0,{cell}\n" for cell in cells))
+        elif kind == "jsonl":
+            lines = [json.dumps({"text": text}) for text in part]
+            lines[3] = '{"text": 3}'
+            (folder / f"texts-{number}.jsonl").write_text("\n".join(lines))
+        elif kind == "txt.gz":
+            (folder / f"texts-{number}.txt.gz").write_bytes(gzip.compress("\n".join(part).encode() + b" \xff"))
+        elif kind == "folder":
+            for place, text in enumerate(part):
+                (folder / "texts").mkdir(exist_ok=True)
+                (folder / "texts" / f"{number}-{place:03d}.txt").write_text(text)
+    if kind == "folder":
+        return [str(folder / "texts")]
+    names = [str(folder / f"texts-{number}.{kind}") for number in range(2)]
+    return names if kind == "txt.gz" else [*names, "--column", "text"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:All topics must stand clear")
+@pytest.mark.parametrize("chosen", ["words of a list", "words by votes"])
+@pytest.mark.parametrize("unit", ["document", "user"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "txt.gz", "parquet", "folder"])
+def test_private_topics_of_texts_on_a_cluster_are_those_of_one_machine(kind, unit, chosen, tmp_path, capsys):
+    arguments = ["topics", *texts_of_the_command(tmp_path, kind), "-k", "2", "--epsilon", "4", "--delta", "1e-6"]
+    arguments += ["--yes", "--out", str(tmp_path / "model.npz"), "--report", str(tmp_path / "page.html")]
+    if chosen == "words of a list":
+        (tmp_path / "words.txt").write_text("apple\nwolf\nbanana\nbear\ncherry\nsilver\n")
+        arguments += ["--vocabulary", str(tmp_path / "words.txt")]
+    if unit == "user":
+        users = np.random.default_rng(1).integers(0, 120, size=400)
+        (tmp_path / "users.txt").write_text("\n".join(map(str, users)))
+        arguments += ["--unit", "user", "--groups", str(tmp_path / "users.txt")]
+
+    def learn(*more):
+        code, seen = record(lambda: run_command([*arguments, *more]), SeededNoiseForTests(1))
+        assert code == 0, capsys.readouterr().err
+        return seen, TensorLDA.load(tmp_path / "model.npz"), capsys.readouterr()
+
+    address = distributed.get_client().scheduler.address
+    here, expected, said = learn("--ledger", str(tmp_path / "here.ledger"), "--budget", "9")
+    away, found, there = learn("--scheduler", address, "--ledger", str(tmp_path / "there.ledger"), "--budget", "9")
+    assert away.scales == here.scales
+    for one, other in zip(away.exact, here.exact, strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(found.topic_word_, expected.topic_word_)
+    assert (list(found.words_), found.tokenizer_) == (list(expected.words_), expected.tokenizer_)
+    assert "password" not in found.words_  # a word of one document is not released
+    assert found.privacy_.charges == expected.privacy_.charges
+    assert there.out == said.out
+    assert f"400 documents, {len(found.words_)} words, on a cluster" in there.err
+    spent = [LedgerFile(tmp_path / f"{where}.ledger").mu for where in ("here", "there")]
+    assert spent[0] == spent[1] > 0
+
+
+def test_public_documents_are_counted_beside_those_of_a_cluster(tmp_path, capsys):
+    arguments = counts_of_the_command(tmp_path)
+    (tmp_path / "public.txt").write_text("word00 word02 word04\nword01 word03 word05\n" * 20)
+    seen = []
+    for more in ([], ["--scheduler", distributed.get_client().scheduler.address]):
+        given = [*arguments, "--public", str(tmp_path / "public.txt"), *more]
+        code, found = record(lambda given=given: run_command(given), SeededNoiseForTests(1))
+        assert code == 0, capsys.readouterr().err
+        seen.append((found, TensorLDA.load(tmp_path / "model.npz").topic_word_))
+    assert np.array_equal(seen[0][1], seen[1][1])
+    assert seen[0][0].scales == seen[1][0].scales
+
+
+@pytest.mark.parametrize("votes", [True, False])
+def test_an_error_about_private_texts_on_a_worker_names_the_file_only(votes, tmp_path, capsys, caplog):
+    (tmp_path / "words.txt").write_text("apple\nbanana")
+    (tmp_path / "texts.csv").write_text('text,other\n"secret 4711')  # the quote is not closed
+    address = distributed.get_client().scheduler.address
+    arguments = ["-k", "2", "--epsilon", "1", "--delta", "1e-6", "--yes", "--scheduler", address, "--column", "text"]
+    arguments += [] if votes else ["--vocabulary", str(tmp_path / "words.txt")]
+    assert run_command(["topics", str(tmp_path / "texts.csv"), *arguments]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "texts.csv must be well-formed CSV" in said
+    assert "4711" not in said
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+    assert run_command(["topics", str(tmp_path / "missing.csv"), *arguments]) != 0
+    assert "missing.csv" in capsys.readouterr().err
+
+
+def test_private_texts_without_any_word_fail_by_their_votes_alone(tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("1\n2\n3\n")
+    address = distributed.get_client().scheduler.address
+    arguments = ["topics", str(tmp_path / "texts.txt"), "-k", "1", "--epsilon", "1", "--delta", "1e-6", "--yes"]
+    texts = []
+    for more in ([], ["--scheduler", address]):
+        assert run_command([*arguments, *more]) != 0
+        texts.append(capsys.readouterr().err.splitlines()[-1])
+    assert texts[0] == texts[1]
+
+
+def test_topics_of_the_command_refuse_what_a_cluster_cannot_do(tmp_path, capsys):
     arguments = [*counts_of_the_command(tmp_path), "--scheduler", "tcp://127.0.0.1:1"]
-    vocabulary, number = arguments.index("--vocabulary"), arguments.index("-k") + 1
-    (tmp_path / "users.npy").write_bytes(b"")
+    number = arguments.index("-k") + 1
     for given, expected in (
-        ([*arguments[:vocabulary], *arguments[vocabulary + 2 :]], "learnt from counts of public words"),
-        ([*arguments, "--column", "text"], "learnt from counts of public words"),
-        ([*arguments, "--unit", "user", "--groups", str(tmp_path / "users.npy")], "Leave out --unit user or"),
         ([*arguments, "--dry-run"], "Leave out --dry-run"),
-        ([*arguments, "--public", str(tmp_path / "words.txt")], "Leave out --public"),
+        (["topics", "-", *arguments[number - 1 :]], "Leave out the standard input"),
         ([*arguments[:number], "auto", *arguments[number + 1 :]], "needs -k as a number"),
         ([*arguments, "--max-share", "0.5"], "Leave out --max-share"),
+        ([*arguments, "--unit", "user"], "--unit user and --groups FILE need each other"),
     ):
         assert run_command(given) == 2
         assert expected in " ".join(capsys.readouterr().err.split())

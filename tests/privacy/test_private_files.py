@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import itertools
 import sys
 from unittest import mock
@@ -242,6 +243,35 @@ def test_a_damaged_file_is_refused_without_a_word_about_its_rows(tmp_path):
     )
     assert error.value.__cause__ is None
     assert error.value.row is None
+
+
+def test_lists_of_any_length_are_refused_whatever_the_records_hold(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    said = set()
+    for lists in ([[1.0, 2.0]] * 9, [[1.0]] * 9, [[1.0], None, [1.0, 2.0]] * 3, [None] * 9):
+        table = arrow.table({"e": arrow.array(lists, arrow.list_(arrow.float64())), "x": [0.0] * 9})
+        parquet.write_table(table, tmp_path / "lists.parquet")
+        with pytest.raises(ValueError, match=r"must have a length that their type states\. Column 'e'") as caught:
+            open_private([tmp_path / "lists.parquet"])
+        said.add(str(caught.value))
+    assert len(said) == 1
+
+
+def test_a_compressed_table_is_read_as_the_table_and_a_damaged_one_says_nothing_about_records(tmp_path):
+    text = "a,b\n" + "".join(f"{number},{'x' if number % 7 == 3 else number / 3!r}\n" for number in range(4000))
+    (tmp_path / "rows.csv").write_text(text)
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(text.encode()))
+    plain, packed = (
+        np.concatenate([*open_private([tmp_path / name], header=True).chunks(100)])
+        for name in ("rows.csv", "rows.csv.gz")
+    )
+    np.testing.assert_array_equal(packed, plain)
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(text.encode())[:-200])
+    with pytest.raises(SourceError, match=r"^rows\.csv\.gz must be complete, and stay as it is") as caught:
+        open_private([tmp_path / "rows.csv.gz"], header=True)
+    assert caught.value.__cause__ is None
+    with pytest.raises(ValueError, match="`header` must be given for CSV files"):
+        open_private([tmp_path / "rows.csv.gz"])
 
 
 def test_a_file_that_changes_between_two_questions_is_refused(tmp_path):

@@ -278,7 +278,8 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
         raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
     read = inspect.signature(INPUTS[model.data].read).parameters
     data = INPUTS[model.data].read(file, private=private, **take(*(name for name in read if name != "file")))
-    ids = read_row_ids([file], id_column, append=append, n_rows=data.X.shape[0])  # before a long fit
+    # Before a long fit.
+    ids = read_row_ids([file], id_column, append=append, n_rows=data.X.shape[0], what=model.component)
     learner = estimator(random_state=seed, **values, **data.parameters)
     spent = ""
     with _options.limited(threads):

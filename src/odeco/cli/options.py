@@ -21,6 +21,7 @@ from odeco.cli.output import Outputs, note
 from odeco.io.coerce import as_source
 from odeco.io.npy import load_npy
 from odeco.io.rows import check_columns, is_sparse, join_rows
+from odeco.io.tables import kind_of
 from odeco.io.urls import UrlPath, as_path
 from odeco.privacy.sources import open_private
 
@@ -361,7 +362,7 @@ def read_rows(
 
 def read_private_rows(file: Path) -> tuple[Any, list[str] | None]:
     """Return all rows of a file for a private model; no error names a row that is not valid."""
-    rows = open_private([file], header=True if file.suffix in (".csv", ".tsv") else None)
+    rows = open_private([file], header=True if kind_of(file) in (".csv", ".tsv") else None)
     chunks: Iterator[Any] = rows.chunks(_BLOCK)
     blocks = [chunk.toarray() if is_sparse(chunk) else chunk for chunk in chunks]
     return np.concatenate(blocks), None if rows.columns is None else list(rows.columns)

@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from odeco.decompose.result import AsymmetricDecomposition
 from odeco.display.tables import cells_of, coordinate_labels, numbers_of, printable, remarks_on
 from odeco.errors import DominantColumnWarning, FewValuesWarning
 from odeco.io.coerce import files_of
-from odeco.io.tables import open_text, read_cells
+from odeco.io.tables import kind_of, open_text, read_cells
 from odeco.privacy.report import PrivacyReport
 
 #: Where there is no terminal, a line has at most this many characters, unless COLUMNS says otherwise.
@@ -316,11 +317,11 @@ class RowIds:
 
 
 def read_row_ids(
-    files: Sequence[Path], id_column: str | None, *, append: bool, n_rows: int, option: str = "--id"
+    files: Sequence[Path], id_column: str | None, *, append: bool, n_rows: int, what: str, option: str = "--id"
 ) -> RowIds | None:
     """Return the ids of the rows of some files, or all their cells with the ids first; None if none are wanted.
 
-    `option` is the one that named the column.
+    Columns about `what` will be added, such as "cluster". `option` is the one that named the column.
     """
     if id_column is None and not append:
         return None
@@ -342,14 +343,32 @@ def read_row_ids(
             f"--id and --append need one record for each of the {n_rows:,} rows, below a record of names. "
             f"{files[0].name} has {len(rows):,}. Write the names first."
         )
+    taken = [name for name in columns if append and f"{name} ".startswith(f"odeco {what} ")]
+    if taken:
+        raise ValueError(
+            f"--append adds columns 'odeco {what} …'. {files[0].name} has {taken[0]!r} already, from an earlier run. "
+            "Rename or remove it there, or leave --append out."
+        )
     first = [] if id_column is None else [columns.index(id_column)]
+    if option == "--id" and first:
+        _warn_of_ids([row[first[0]] for row in rows], str(id_column))
     order = [*first, *(place for place in range(len(columns)) if append and place not in first)]
     return RowIds([columns[place] for place in order], [[row[place] for place in order] for row in rows])
 
 
+def _warn_of_ids(ids: list[str], column: str) -> None:
+    """Say so if ids do not tell rows apart."""
+    counts = Counter(ids)
+    n_missing, repeated = counts.pop("", 0), [each for each, number in counts.items() if number > 1]
+    faults = [f"{len(repeated):,} of them are those of several rows, such as {repeated[0]!r}"] if repeated else []
+    faults += [f"{n_missing:,} {'row has' if n_missing == 1 else 'rows have'} none"] if n_missing else []
+    if faults:
+        note(f"Warning: ids in {column!r} should tell rows apart: {'; '.join(faults)}. Join by the order of rows.")
+
+
 def _read(path: Path, id_column: str | None) -> tuple[list[str], list[list[str]]]:
     """Return the names of the columns and the cells of a table, as they are written; of JSON lines, the ids."""
-    kind = Path(path.name.lower().removesuffix(".gz")).suffix
+    kind = kind_of(path)
     if kind in (".csv", ".tsv"):
         with open_text(path) as file:
             names, records = read_cells(file, path.name, kind)

@@ -18,6 +18,7 @@ from odeco.cli import options as _options
 from odeco.cli.options import load_groups, load_names, load_tensor
 from odeco.cli.output import Outputs, console, deliver_result, emit_json, note, print_result, result_document
 from odeco.io.coerce import SVMLIGHT
+from odeco.io.tables import kind_of
 from odeco.privacy.calibration import epsilon_of, gdp_mu
 from odeco.privacy.holders.norms import AUTO
 from odeco.privacy.holders.protocol import UNITS
@@ -337,7 +338,7 @@ def _check_usage(files: tuple[Path, ...], given: dict[str, Any]) -> None:
     stated = {name for name, value in given.items() if value is not None}
     unit, rows, no_file = given["unit"], given["unit"] != "entry", not files
     svmlight = [file.name for file in files if file.suffix.lower() in SVMLIGHT]
-    tables = [file.name for file in files if file.suffix.lower() in (".csv", ".tsv")]
+    tables = [file.name for file in files if kind_of(file) in (".csv", ".tsv")]
     first, table = ((names or [""])[0] for names in (svmlight or tables, tables))
     about_rows = stated & {"header", "first_index"}
     needs_width = svmlight or (tables and not given["header"])

@@ -145,7 +145,7 @@ def fit(
         return
     # scikit-learn and numba take a second, and may be missing
     from odeco.cli.topics_files import print_topics, topics_document, write_page_of
-    from odeco.cli.topics_fit import agree_to_learn, learn, learn_on_cluster, read_for_learning, read_on_cluster
+    from odeco.cli.topics_fit import agree_to_learn, learn, read_for_learning, read_on_cluster
 
     with (
         _options.limited(given["threads"]),
@@ -160,8 +160,7 @@ def fit(
                 read = read_on_cluster(files, given, client, private=private)
         ledger = agree_to_learn(read, given) if private else None  # without a bar, which would hide the question
         with _stages(interrupt) as show:
-            learn_there = learn if client is None else learn_on_cluster
-            learnt = learn_there(read, n_components, given, ledger=ledger, show=show)
+            learnt = learn(read, n_components, given, ledger=ledger, show=show)
 
     def show_topics() -> None:
         for text in learnt.summary.advice:
@@ -193,7 +192,7 @@ def _check_usage(
             if path is not None and str(path) != "-" and not path.exists():
                 raise FileNotFoundError(2, "No such file or directory", str(path))
     else:
-        _check_cluster(documentation, explicit, given, private)
+        _check_cluster(files, documentation, explicit, given, private)
     chooses = _first(explicit, *_PRUNING)
     about = _first(explicit, "public", "dry_run", "groups", "ledger", "budget")
     about = {"--groups": "--unit user", "--budget": "--ledger"}.get(about, about)
@@ -209,19 +208,23 @@ def _check_usage(
         _check_private(n_components, explicit, given)
 
 
-def _check_cluster(documentation: bool, explicit: list[str], given: dict[str, Any], private: bool) -> None:
+def _check_cluster(
+    files: tuple[Path, ...], documentation: bool, explicit: list[str], given: dict[str, Any], private: bool
+) -> None:
     """Raise if an option cannot be used on a cluster."""
-    pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
-    unused = _first(explicit, *pruning, "held_out", "report", "public", "dry_run", "seed_words")
-    unused = unused or ("--python-documentation" if documentation else "")
-    users = "--unit user" if given["unit"] == "user" else _first(explicit, "groups")
+    from odeco.cli.topics_files import are_texts
+
+    counts = not private and not are_texts(files, given["column"])
+    pruning, local = (
+        _first(explicit, *_PRUNING) if counts else "",
+        _first(explicit, "held_out", "dry_run", "seed_words"),
+    )
+    local = local or ("--python-documentation" if documentation else "")
+    local = local or ("the standard input" if any(str(path) == "-" for path in files) else "")
     _options.check_usage(
         {
-            f"On a cluster the documents of a user may be on several workers. Leave out {users} or --scheduler.": users,
-            "On a cluster private topics are learnt from counts of public words: texts are split, and words chosen by "
-            "noisy votes, on one machine. Pass word counts and --vocabulary FILE, or leave out --scheduler.": private
-            and ("column" in explicit or "vocabulary" not in explicit),
-            f"With --scheduler word counts are read as they are. Leave out {unused}.": unused,
+            f"With --scheduler word counts are read as they are. Leave out {pruning}.": pruning,
+            f"Workers of a cluster have only the FILEs. Leave out {local} or --scheduler.": local,
         }
     )
 
@@ -338,8 +341,8 @@ def apply(
     with _options.limited(threads), LastingInterrupt() as interrupt, _stages(interrupt) as show:
         corpus = read_for_model(learnt.words_, files, column=column, show=show, tokenizer=learnt.tokenizer_)
         counts, n_rows = corpus.counted.counts, corpus.counted.counts.shape[0]
-        ids = read_row_ids(files, id_column, append=append, n_rows=n_rows)
-        labels = read_row_ids(files, by, append=False, n_rows=n_rows, option="--by")
+        ids = read_row_ids(files, id_column, append=append, n_rows=n_rows, what="topic")
+        labels = read_row_ids(files, by, append=False, n_rows=n_rows, what="topic", option="--by")
         show("finding topics", 0, None)
         if labels is not None:
             found = shares_in_groups(learnt, counts, [label for (label,) in labels.rows])

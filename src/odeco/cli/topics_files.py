@@ -142,6 +142,15 @@ def _are_counts(files: Sequence[Path]) -> bool:
     return any(path.suffix == ".npz" for path in files)
 
 
+#: The suffixes of files of word counts that workers of a cluster read.
+_COUNTS = (".npz", ".npy", ".parquet", ".arrow", ".feather")
+
+
+def are_texts(files: Sequence[Path], column: str | None) -> bool:
+    """Return whether files for a cluster hold texts, not word counts."""
+    return column is not None or any(path.suffix not in _COUNTS for path in files)
+
+
 def _read_counts(files: Sequence[Path], words: Sequence[str] | None, private: bool) -> CountedWords:
     """Return the counts in some files, one below the other."""
     others = [str(path) for path in files if path.suffix != ".npz"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from odeco.cli.topics_files import (
     Corpus,
     Learnt,
     Show,
+    are_texts,
     count_documents,
     read_corpus,
     read_for_model,
@@ -31,8 +31,7 @@ from odeco.cli.topics_files import (
 )
 from odeco.errors import VocabularyError
 from odeco.io.coerce import as_source, files_of
-from odeco.io.documents import read_documents
-from odeco.io.urls import UrlPath
+from odeco.io.documents import text_parts
 from odeco.models.lda.display import summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.private_plan import plan_topics
@@ -43,57 +42,24 @@ from odeco.privacy.calibration import check_delta_for, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile
 from odeco.privacy.sources import open_private
 
-_COUNTS = (".npz", ".npy", ".parquet", ".arrow", ".feather")
-
 
 def read_on_cluster(files: tuple[Path, ...], given: dict[str, Any], client: Any, *, private: bool) -> ReadDocuments:
-    """Open word counts, whose columns are all kept, or count the words of a column of texts, on a cluster."""
-    if given["column"] is not None:
-        rows, words = _counted(files, given, client)
+    """Open word counts, whose columns are all kept, or count the words of texts, on a cluster."""
+    column, tokenizer = given["column"], None
+    # One document per file of a folder of texts.
+    named = [each for path in files for each in ([path] if column is None and path.is_dir() else files_of(path))]
+    if are_texts(files, column):
+        from odeco.models.lda.cluster import count_words_on_cluster  # which imports Dask
+
+        tokenizer = given["tokenizer"]
+        how = {**_pruning(given), "tokenizer": tokenizer, "client": client, "private": private}
+        rows, words = count_words_on_cluster(text_parts(named, column, private=private), _vocabulary(given), **how)
     else:
-        others = [str(path) for path in files if path.suffix not in _COUNTS]
-        if others:
-            raise click.UsageError(
-                f"With --scheduler the FILEs must hold word counts: {', '.join(_COUNTS)}; or texts in a --column of "
-                f"tables, JSON lines or Parquet. Got {others[0]}."
-            )
-        named = [each for path in files for each in files_of(path)]
         rows = as_cluster_rows(open_private(named) if private else [str(each) for each in named], client)
         words = _words_of(named[0], given["vocabulary"], rows.n_features)
-    note(f"{rows.n_rows:,} documents, {rows.n_features:,} words, on a cluster")
-    return ReadDocuments(Corpus(CountedWords(rows, words, rows.n_features)), words.tolist(), None)
-
-
-def learn_on_cluster(
-    read: ReadDocuments, n_components: Any, given: dict[str, Any], *, ledger: LedgerFile | None, show: Show
-) -> Learnt:
-    """Learn topics on the workers of a cluster."""
-    kept = read.corpus.counted
-    known = {"words": kept.words, "tokenizer": None if given["column"] is None else given["tokenizer"]}
-    model, messages = _fit(n_components, given, kept.counts, _guarantee(given, ledger), callback=show, **known)
-    summary = summarise_topics(model, kept.words, None, seed=given["seed"], advice=messages)
-    return Learnt(model, summary, read.corpus, kept)
-
-
-def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tuple[Any, Any]:
-    """Count the words of a column of texts on the workers, one task for each file or part of a Parquet file."""
-    from odeco.models.lda.cluster import count_words_on_cluster
-
-    column = given["column"]
-    texts: Any
-    if all(path.suffix == ".parquet" and not isinstance(path, UrlPath) for path in files):
-        frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
-        texts = frame[column]
-    else:
-        named = [str(each) for path in files for each in files_of(path)]
-        read = import_module("dask").delayed(_texts_of, pure=False)
-        texts = import_module("dask.bag").from_delayed([read(path, column) for path in named])
-    how = {**_pruning(given), "tokenizer": given["tokenizer"], "client": client}
-    return count_words_on_cluster(texts, _vocabulary(given), **how)
-
-
-def _texts_of(path: str, column: str) -> list[str]:
-    return [document.text for document in read_documents([path], column=column)]
+    corpus = Corpus(CountedWords(rows, words, rows.n_features), tokenizer=tokenizer)
+    chosen_later = private and given["vocabulary"] is None  # by noisy votes
+    return ReadDocuments(corpus, None if chosen_later else words.tolist(), load_groups(given["groups"]))
 
 
 def _vocabulary(given: dict[str, Any]) -> list[str] | None:
@@ -171,9 +137,9 @@ def agree_to_learn(read: ReadDocuments, given: dict[str, Any]) -> LedgerFile | N
 def learn(
     read: ReadDocuments, n_components: Any, given: dict[str, Any], *, ledger: LedgerFile | None, show: Show
 ) -> Learnt:
-    """Learn topics as the options say."""
+    """Learn topics as the options say, here or on the workers of a cluster."""
     corpus, words, private = read.corpus, read.words, given["epsilon"] is not None
-    kept, vocabulary = corpus.counted, None
+    kept, vocabulary, here = corpus.counted, None, given["scheduler"] is None
     if words is None:
         budget = {"epsilon": given["epsilon"], "delta": given["delta"], "groups": read.groups, "ledger": ledger}
         kept, vocabulary = keep_words(kept, **_pruning(given), **budget)
@@ -181,8 +147,8 @@ def learn(
             note(_chosen(vocabulary))
     elif corpus.tokenizer == "words" and n_unreachable(words):
         note(f"{n_unreachable(words):,} of {len(words):,} words of {given['vocabulary']} occur in no text")
-    train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
-    note(_opening(kept, train, held_out, private))
+    train, held_out = _split(kept.counts, given["held_out"] if here and not private else 0.0, given["seed"])
+    note(_opening(kept, train, held_out, private) if here else f"{_size(kept)}, on a cluster")
     public = None
     if given["public"] is not None:
         known = read_for_model(
@@ -197,7 +163,8 @@ def learn(
         n_components, given, train, guarantee, groups=read.groups, vocabulary=vocabulary, callback=show, **words_known
     )
     show("measuring", 0, None)
-    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=messages)
+    counts = train if here else None
+    summary = summarise_topics(model, kept.words, counts, held_out, seed=given["seed"], advice=messages)
     return Learnt(model, summary, corpus, kept)
 
 
@@ -242,14 +209,18 @@ def _split(counts: Any, share: float, seed: int) -> tuple[Any, Any]:
 
 def _opening(kept: CountedWords, train: Any, held_out: Any, private: bool) -> str:
     """Return a sentence about the documents."""
-    n_documents, n_words = kept.counts.shape
-    text = f"{n_documents:,} documents, {n_words:,} words"
+    (n_documents, n_words), text = kept.counts.shape, _size(kept)
     if private:  # anything more would be released without noise
         return text
     if kept.n_found != n_words:
         text += f" kept of {kept.n_found:,}"
     text += f", {int(kept.counts.sum()) / max(n_documents, 1):.1f} of them in a document on average"
     return text if held_out is None else f"{text}; {train.shape[0]:,} training documents"
+
+
+def _size(kept: CountedWords) -> str:
+    n_documents, n_words = kept.counts.shape
+    return f"{n_documents:,} documents, {n_words:,} words"
 
 
 def print_plan(files: tuple[Path, ...], n_components: int, given: dict[str, Any], *, as_json: bool) -> None:

@@ -61,12 +61,16 @@ class ArrowFile(FileSource):
             self._chosen = [field.name for field in fields]
         self._layout = Layout.of(fields, self.name, path)
         if self._layout.is_open:
-            with self._opening(), ExitStack() as opened:
-                self._layout, _ = self._layout.closed(self._batches(opened, 0, 1)[0], self.name, path)
+            self._layout = self._find_lengths(self._layout)
         self.columns, self.n_features, self.dtype = self._layout.names, len(self._layout.names), self._layout.dtype
         self._check_not_empty()
         self._rows = rows_per_block(self.n_features, self._layout.dtype.itemsize, batch_rows)
         self._facts = ("arrow", self._layout.dtype, *(self._chosen or []))
+
+    def _find_lengths(self, layout: Layout) -> Layout:
+        """Return the layout with the lengths of lists that the first row has."""
+        with self._opening(), ExitStack() as opened:
+            return layout.closed(self._batches(opened, 0, 1)[0], self.name, self.path)[0]
 
     def _look(self, opened: ExitStack) -> tuple[Any, int | None]:
         """Return the schema and the number of rows, which Arrow's stream format does not state."""
@@ -170,7 +174,7 @@ def arrow_stream(
         except (SourceError, ImportError):
             raise
         except Exception as error:  # of any library
-            raise source_error("not again" if layout else "damaged", name, reason=error) from error
+            raise source_error("not again" if layout else "query", name, reason=error) from error
         if layout is None:
             layout = Layout.of(schema, name, None)
             if layout.is_open:
@@ -223,8 +227,8 @@ def _open_stream(
 class Layout:
     """How the columns of Arrow data become columns of numbers.
 
-    A column of numbers, plain or in a dictionary, is one column. A column of lists of numbers is as many columns as
-    its lists have numbers, which must be the same in all rows.
+    A column of numbers, plain or in a dictionary, is one column; decimals become float64. A column of lists of numbers,
+    or of tensors of one shape, is as many columns as its lists have numbers, which must be the same in all rows.
 
     Attributes
     ----------
@@ -249,7 +253,7 @@ class Layout:
         types = import_arrow(name).types
         fields, widths, lists, small = [], list[int | None](), set(), True
         for field in schema:
-            held: Any = field.type
+            held: Any = _stored(field.type)
             width: int | None = 1
             if types.is_fixed_size_list(held) or types.is_list(held) or types.is_large_list(held):
                 width = getattr(held, "list_size", None)
@@ -257,7 +261,8 @@ class Layout:
                 lists.add(field.name)
             elif types.is_dictionary(held):
                 held = held.value_type
-            if not any(holds(held) for holds in (types.is_integer, types.is_floating, types.is_boolean)):
+            numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+            if not any(holds(held) for holds in numbers):
                 raise source_error("column", name, path, column=field.name, what=field.type)
             small = small and types.is_floating(held) and held.bit_width <= 32
             fields.append(field.name)
@@ -332,7 +337,7 @@ class Layout:
         if plain and len(widths) > 1 and not any(column.null_count for column in batch.columns):
             return batch.to_tensor().to_numpy(), nulls
         rows = np.empty((n_rows, sum(widths)), self.dtype)
-        for field, width, column in zip(self.fields, widths, batch.columns, strict=True):
+        for field, width, column in zip(self.fields, widths, map(_without_type, batch.columns), strict=True):
             at += width
             if field in self.lists:
                 self._check_lengths(column, field, width, name, path, first_row)
@@ -374,8 +379,20 @@ def _nulls(column: Any) -> NDArray[np.bool_]:
 
 def _numbers(cells: Any) -> NDArray[Any]:
     """Return cells without nulls as an array."""
+    if str(cells.type).startswith("decimal"):  # by their digits: a cast to floats errs in the last bit
+        cells = cells.cast("string").cast("float64")
     numbers: NDArray[Any] = cells.to_numpy(zero_copy_only=False)
     return numbers
+
+
+def _stored(held: Any) -> Any:
+    """Return the type that numbers of a type are stored as; it is another for extension types, such as tensors."""
+    return getattr(held, "storage_type", held)
+
+
+def _without_type(column: Any) -> Any:
+    """Return a column as it is stored."""
+    return getattr(column, "storage", column)
 
 
 def _row_group_of(metadata: Any, row: int) -> tuple[int, int]:

@@ -23,12 +23,15 @@ from odeco.io.errors import source_error
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.rows import join_rows
 from odeco.io.source import ALL, BatchSource, Block, FileSource, Selection, Source, skip_first
+from odeco.io.tables import kind_of
 from odeco.io.text_rows import CsvFile, Extent, SvmlightFile, scan_svmlight
 from odeco.io.urls import UrlPath, as_path
 
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 
-SUFFIXES = (".npy", ".npz", ".parquet", ".arrow", ".feather", *SVMLIGHT, ".csv", ".tsv")
+_TABLES = (".csv", ".tsv")
+
+SUFFIXES = (".npy", ".npz", ".parquet", ".arrow", ".feather", *SVMLIGHT, *_TABLES)
 
 
 def as_source(
@@ -49,10 +52,11 @@ def as_source(
 
         * a two-dimensional NumPy array, memory-mapped or not; a CSR matrix;
         * the path of a file: ``.npy``, ``.npz`` with a CSR matrix, ``.parquet``, ``.arrow``, ``.feather``,
-          svmlight (``.svm``, ``.svmlight``, ``.libsvm``), ``.csv`` or ``.tsv``; of a directory of such files, or a
-          pattern such as ``day-*.npy``, which are read in the order of their names; or a list of such paths, read in
-          the order given. Folders in a directory are read if Hive has named them, as ``day=1``; these keys are not
-          columns. A path may be an URL, such as ``s3://bucket/rows.parquet``, see `odeco.io.urls`;
+          svmlight (``.svm``, ``.svmlight``, ``.libsvm``), ``.csv`` or ``.tsv``, also with ``.gz`` after it; of a
+          directory of such files, or a pattern such as ``day-*.npy``, which are read in the order of their names; or a
+          list of such paths, read in the order given. Folders in a directory are read if Hive has named them, as
+          ``day=1``; these keys are not columns. A path may be an URL, such as ``s3://bucket/rows.parquet``, see
+          `odeco.io.urls`;
         * anything with ``__arrow_c_stream__``, such as a table of pyarrow, a DataFrame of polars or a relation of
           DuckDB; a LazyFrame of polars; a pyarrow dataset;
         * a two-dimensional object that supports ``data[start:stop]``, such as a dataset of h5py or zarr; a table of
@@ -227,11 +231,13 @@ def _matching(pattern: Path) -> Iterator[Path]:
 def check_suffixes(paths: Sequence[Path]) -> None:
     """Raise if the suffix of a file is unknown, or if it is not a regular file."""
     for path in paths:
-        if path.suffix.lower() not in SUFFIXES:
+        packed = path.suffix.lower() == ".gz"
+        if kind_of(path) not in (_TABLES if packed else SUFFIXES):
             path.stat()
             raise SourceError(
-                f"The name of a data file must end in one of {', '.join(SUFFIXES)}. Got {path.name}. Rename or convert "
-                "it; in a directory, move it elsewhere or pass the list of the files to read.",
+                f"The name of a data file must end in one of {', '.join(SUFFIXES)}, or in {' or '.join(_TABLES)} and "
+                f".gz. Got {path.name}. Rename, unpack or convert it; in a directory, move it elsewhere or pass the "
+                "list of the files to read.",
                 path=path,
             )
         if path.exists() and not path.is_file():  # reading a pipe or a device might never end
@@ -249,8 +255,8 @@ def open_files(
     highest = max((extent.highest for extent in extents.values() if extent.highest is not None), default=None)
 
     def open_file(path: Path) -> FileSource:
-        suffix = path.suffix.lower()
-        if suffix in (".csv", ".tsv"):
+        suffix = kind_of(path)
+        if suffix in _TABLES:
             return CsvFile(path, batch_rows, selection)
         if suffix in (".parquet", ".arrow", ".feather"):
             return ArrowFile(path, batch_rows, selection)

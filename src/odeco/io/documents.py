@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from odeco._util.lazy import import_arrow
 from odeco.errors import DocumentError
-from odeco.io.tables import open_text, read_cells, text_errors
+from odeco.io.tables import kind_of, open_text, read_cells, text_errors
 from odeco.io.urls import UrlPath, as_path
 
 
@@ -32,7 +32,38 @@ class Text:
     text: str
 
 
-def _texts_in_parquet(path: Path, column: str, *, private: bool) -> Iterator[Text]:
+@dataclass(frozen=True)
+class TextPart:
+    """The texts of a file or folder, or of a row group of a Parquet file: an iterable that any process can read."""
+
+    path: str
+    column: str | None
+    private: bool
+    group: int | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        path = as_path(self.path)
+        if self.group is None:
+            found = read_documents([path], column=self.column, private=self.private)
+        else:
+            found = _texts_in_parquet(path, str(self.column), private=self.private, groups=[self.group])
+        return (document.text for document in found)
+
+
+def text_parts(paths: Iterable[Path], column: str | None, *, private: bool) -> list[TextPart]:
+    """Return the parts of files that can be read at the same time: files, and row groups of Parquet files."""
+    parts = []
+    for path in paths:
+        n_groups = 0
+        if path.suffix.lower() == _PARQUET and column is not None:
+            with path.open("rb") as file:
+                n_groups = import_arrow(path.name, _PARQUET).ParquetFile(file, pre_buffer=False).num_row_groups
+        groups: list[int | None] = [*range(n_groups)] if n_groups > 1 else [None]
+        parts += [TextPart(str(path), column, private, group) for group in groups]
+    return parts
+
+
+def _texts_in_parquet(path: Path, column: str, *, private: bool, groups: list[int] | None = None) -> Iterator[Text]:
     """Yield the texts of a column; a null is an empty document. In a private run no other column is named."""
     arrow, parquet = import_arrow(path.name), import_arrow(path.name, ".parquet")
     errors = "replace" if private else "strict"  # an error would depend on a record
@@ -48,7 +79,7 @@ def _texts_in_parquet(path: Path, column: str, *, private: bool) -> Iterator[Tex
                     "`column`."
                 )
             row = 0
-            for batch in reader.iter_batches(_ROWS, columns=[column]):
+            for batch in reader.iter_batches(_ROWS, columns=[column], row_groups=groups):
                 cells = batch.column(0)
                 plain = cells.dictionary_decode() if isinstance(cells, arrow.DictionaryArray) else cells
                 for content in plain.cast(arrow.large_binary()).to_pylist():
@@ -137,7 +168,7 @@ def _standard_input(private: bool) -> Iterator[Text]:
 
 
 def _folder(folder: Path, private: bool) -> Iterator[Text]:
-    paths = sorted(path for path in folder.rglob("*") if _kind(path) in _LINES and path.is_file())
+    paths = sorted(path for path in folder.rglob("*") if kind_of(path) in _LINES and path.is_file())
     if not paths:
         raise DocumentError(
             f"The folder {folder} must hold files whose names end in {' or '.join(_LINES)}. It holds none. "
@@ -155,7 +186,7 @@ def _folder(folder: Path, private: bool) -> Iterator[Text]:
 
 
 def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
-    kind, is_parquet = _kind(path), path.suffix.lower() == _PARQUET
+    kind, is_parquet = kind_of(path), path.suffix.lower() == _PARQUET
     if kind not in SUFFIXES and not is_parquet:
         raise DocumentError(
             f"The name of a file of documents must end in one of {', '.join(SUFFIXES)}, or in .gz after these, or in "
@@ -231,7 +262,3 @@ def _text_of(line: str, field: str) -> tuple[str | None, str]:
         return None, f"the fields {', '.join(repr(each) for each in value)}" if value else "no field"
     text = value[field]
     return (text, "") if isinstance(text, str) else (None, json.dumps(text))
-
-
-def _kind(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix

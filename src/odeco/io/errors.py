@@ -29,6 +29,7 @@ _TEXTS = {
     "shape": "{Name} must be two-dimensional, rows by columns. Got shape {shape}. {remedy}",
     "empty": "{Name} must hold at least one row and one column. It holds {what}. Check how it was made.",
     "damaged": "{name} cannot be opened: {reason}. It is damaged or holds something else; write or copy it again.",
+    "query": "{Name} must give rows. It does not: {reason}. Check the query and the data that it reads.",
     "damaged later": "{Name} cannot be read from row {row:,} on: {reason}. The rows before were read; write or copy it "
     "again.",
     "broken off": "{Name} can no longer be reached from row {row:,} on: {reason}. The rows before were read; check the "

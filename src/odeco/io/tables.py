@@ -160,6 +160,16 @@ def not_well_formed(name: str) -> DocumentError:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
+def kind_of(path: Path) -> str:
+    """Return the suffix of a file in small letters; if it is compressed with gzip, the one before ``.gz``."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def unpacked(file: Any, path: Path) -> Any:
+    """Return an open file of bytes as it is or, if its name ends in ``.gz``, what it has compressed."""
+    return gzip.GzipFile(fileobj=file) if path.name.lower().endswith(".gz") else file
+
+
 @contextmanager
 def open_text(path: Path, *, private: bool = False, newline: str = "") -> Iterator[IO[str]]:
     """Open a text file in UTF-8, or one that is compressed with gzip, for reading.
@@ -168,10 +178,13 @@ def open_text(path: Path, *, private: bool = False, newline: str = "") -> Iterat
     """
     errors = "replace" if private else "strict"
     store = path.watched() if isinstance(path, UrlPath) else nullcontext()
-    with store, text_errors(path.name), path.open("rb") as file:
-        packed: Any = gzip.GzipFile(fileobj=file) if path.name.lower().endswith(".gz") else file
-        with io.TextIOWrapper(packed, encoding="utf-8-sig", errors=errors, newline=newline) as text:
-            yield text
+    with (
+        store,
+        text_errors(path.name),
+        path.open("rb") as file,
+        io.TextIOWrapper(unpacked(file, path), encoding="utf-8-sig", errors=errors, newline=newline) as text,
+    ):
+        yield text
 
 
 @contextmanager
@@ -225,16 +238,16 @@ def read_text_table(path: Path, *, private: bool = False) -> TextTable:
     Of a private table, which is a ``.csv`` or ``.tsv`` file, the names and the number of records are public. What a
     record means depends on that record alone: a missing cell is None, and bytes that are not UTF-8 are replaced.
     """
-    suffixes = _TABLES if private else (*_TABLES, *_ARROW)
-    if path.suffix not in suffixes:
+    suffixes, kind = _TABLES if private else (*_TABLES, *_ARROW), kind_of(path)
+    if kind not in suffixes or (kind in _ARROW and path.suffix.lower() != kind):
         raise ValueError(
             f"A {'private ' if private else ''}table must be in a {', '.join(suffixes)} file. Got {path}. "
             "Write it as one of these."
         )
-    if path.suffix in _ARROW:
+    if kind in _ARROW:
         return _arrow_table(path)
     with open_text(path, private=private) as file:
-        columns, records = read_cells(file, str(path), path.suffix, private=private)
+        columns, records = read_cells(file, str(path), kind, private=private)
         stripped = ([cell.strip() for cell in row] for _, row in records)
         rows = [[None if is_missing(cell) else cell for cell in row] for row in stripped]
     if not rows or not columns:
@@ -249,7 +262,7 @@ def _arrow_table(path: Path) -> TextTable:
 
     try:
         with path.open("rb") as file:
-            table = (parquet if path.suffix == ".parquet" else feather).read_table(file)
+            table = (parquet if path.suffix.lower() == ".parquet" else feather).read_table(file)
     except FileNotFoundError:
         raise
     except (ArrowException, OSError) as error:

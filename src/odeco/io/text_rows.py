@@ -6,9 +6,10 @@ A line of an svmlight file is ``label index:value index:value … # comment``; l
 from __future__ import annotations
 
 import csv
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,14 +21,14 @@ from scipy.sparse import csr_array
 from odeco.errors import SourceError
 from odeco.io.errors import source_error
 from odeco.io.source import ALL, BLOCK_BYTES, FileSource, Selection, Source, rows_per_block, split
-from odeco.io.tables import Record, find_delimiter, is_missing, read_records, split_record
+from odeco.io.tables import Record, find_delimiter, is_missing, kind_of, read_records, split_record, unpacked
 
 #: An error names at most this many columns.
 _MAX_NAMED = 8
 
 
 class CsvFile(FileSource):
-    """The rows of a CSV file (see `odeco.io.tables`), with or without a first record of names.
+    """The rows of a CSV file (see `odeco.io.tables`), plain or compressed, with or without a first record of names.
 
     Notes
     -----
@@ -36,7 +37,7 @@ class CsvFile(FileSource):
     numbers. A record of both names and numbers is an error, so that no row is lost.
     """
 
-    _faults = (OSError, csv.Error)
+    _faults = (OSError, csv.Error, EOFError, zlib.error)  # the last two of gzip
 
     #: The number of cells in a record, and the positions of those that are read; None for all.
     _n_cells: int
@@ -46,7 +47,9 @@ class CsvFile(FileSource):
         super().__init__(path)
         with self._opening():
             first = next((line for line in self._lines() if line.strip()), "")
-            self._delimiter = find_delimiter(first, path.suffix.lower())
+            if "\0" in first:
+                raise self.fault("damaged", reason="it has zero bytes, as UTF-16 has; convert it to UTF-8")
+            self._delimiter = find_delimiter(first, kind_of(path))
             names, row = [*map(self._cells, islice(self._records(), 2)), [], []][:2]
         self._has_names = all(_as_number(cell) is None for cell in names) or _are_positions(names, row)
         if not self._has_names:
@@ -65,8 +68,11 @@ class CsvFile(FileSource):
 
     def _lines(self) -> Iterator[str]:
         # Bytes that are not text become a character that is not a number, so that an error names the row.
-        with self.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            yield from file
+        with (
+            self.path.open("rb") as file,
+            TextIOWrapper(unpacked(file, self.path), encoding="utf-8-sig", errors="replace", newline="") as text,
+        ):
+            yield from text
 
     def _records(self) -> Iterator[Record]:
         return read_records(self._lines(), self._delimiter)

@@ -210,6 +210,9 @@ def _filesystem(url: str) -> tuple[Any, str]:
         try:
             other, key = import_module("fsspec").core.url_to_fs(url)
         except (ImportError, ValueError) as missing:
+            if isinstance(error, arrow.ArrowInvalid) and "Unrecognized filesystem" not in str(error):
+                text = f"{UrlPath(url)} must be a complete URL. It is not: {error}. Write the bucket and the key."
+                raise SourceError(text) from error
             raise ModuleNotFoundError(
                 f"URLs must have a scheme that pyarrow or fsspec can read. Got {scheme} ({error or missing}). "
                 "Install the package that reads it: huggingface_hub for hf://, aiohttp and fsspec for https://.",

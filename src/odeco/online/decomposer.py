@@ -21,10 +21,11 @@ from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_wei
 from odeco.io.source import is_on_cluster, names_of
 from odeco.online.batches import Progress
 from odeco.online.checkpoint import RunFile, SavedRun
+from odeco.online.dask.partitions import WeightedRows
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.run import Run, Snapshot
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
-from odeco.online.weights import PushedWeights, times_roots
+from odeco.online.weights import PushedWeights, roots_of, times_roots
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
@@ -159,7 +160,7 @@ class OnlineDecomposer:
             Ignored.
         sample_weight : array of float, optional
             How often each row counts, by default once; see `decompose_stream`. Batches with and without weights may
-            follow each other. Private runs, cumulants, `forgetting` and rows on a cluster have none.
+            follow each other. Private runs, cumulants and runs with `forgetting` have none.
         """
         with self._one_at_a_time:
             run, on_cluster = self._run, is_on_cluster(rows)
@@ -401,10 +402,10 @@ class OnlineDecomposer:
         if self._account is not None:
             check_no_weights(sample_weight, "row")
         self._settings.check_can_be_weighted(int(rows.shape[1]))
+        weights, order = as_batch_weights(sample_weight, int(rows.shape[0])), self._settings.order
         if is_on_cluster(rows):
-            raise ValueError("Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or pass an array.")
-        weights = as_batch_weights(sample_weight, int(rows.shape[0]))
-        return times_roots(rows, weights, self._settings.order), weights
+            return WeightedRows(rows, weights, order), weights
+        return times_roots(rows, roots_of(weights, order)), weights
 
     def _go_back(self, run: Run, snapshot: Snapshot, n_charges: int) -> None:
         """Go back to the snapshot or, if something was released since, to the end of what was paid for.

@@ -232,7 +232,8 @@ class Settings:
         elif self.takes_one_pass(dimension) and self.automatic:
             given = "n_components='auto' for the whole fourth moment, in coordinates that need the second moment"
         elif self.forgetting < 1:
-            given = f"forgetting={self.forgetting}, which would have to forget weights too"
+            given = f"forgetting={self.forgetting}: results are divided by the mean weight, which would have to fade "
+            given += "with the rows that a search keeps, and these are kept without weights"
         if given is not None:
             raise ValueError(
                 f"`sample_weight` is for raw moments over all rows. Got {given}. Leave that out, or repeat rows."

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -18,14 +19,16 @@ from odeco.errors import ClusterError, FileFormatError, SourceError
 from odeco.io.coerce import as_source
 from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
+from odeco.io.rows import as_weights
 from odeco.io.source import BatchSource, Source, is_on_cluster
 from odeco.online.batches import FreshRows, Progress
 from odeco.online.checkpoint import RunFile, SavedRun
+from odeco.online.dask.partitions import WeightedRows, weights_in_column
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.run import Run
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
 from odeco.online.tree import rows_per_chunk, rows_per_unit
-from odeco.online.weights import WeightedSource
+from odeco.online.weights import PushedWeights, WeightedSource, WeightSum, without_column
 
 
 def decompose_stream(
@@ -93,9 +96,9 @@ def decompose_stream(
         and Arrow files and for tables.
     sample_weight : array of float, or str, optional
         How often each row counts, by default once: the moment is Σ w x⊗ᵖ / Σ w. An array with one number for each row,
-        or the name of the column of a table that has them, which is then not a column of the rows. Not for cumulants,
-        for a selected number of components of the whole fourth moment, and on a cluster. Errors of weights are then
-        upper bounds, see Notes.
+        or the name of the column of a table that has them, which is then not a column of the rows; of data on a
+        cluster, this column is read by the client. Not for cumulants, nor for a selected number of components of the
+        whole fourth moment. Errors of weights are then upper bounds, see Notes.
     rng : None, int or numpy.random.Generator
         Draws the starts. With None, the seed of the checkpoint is used, if there is one.
     checkpoint : path, optional
@@ -158,7 +161,8 @@ def decompose_stream(
     check_choice("method", method, METHODS)
     on_cluster = client is not None or is_on_cluster(data)
     selection = {"columns": columns, "drop": drop, "sample_weight": sample_weight}
-    reader = ClusterReader(data, client, **selection) if on_cluster else LocalReader(data, order=order, **selection)
+    read = partial(ClusterReader, client=client) if on_cluster else LocalReader
+    reader: LocalReader | ClusterReader = read(data, order=order, **selection)
     settings = Settings(
         n_components=n_components,
         method=method,
@@ -241,8 +245,8 @@ class LocalReader:
         Whether they can be read again.
     digest : str or None
         The checksum of the rows read in the current pass; None if the fingerprint identifies the data.
-    weighted : WeightedSource or None
-        The source of the weights of rows, if they have any.
+    weighted : WeightedSource, PushedWeights or None
+        The weights of rows, if they have any.
     """
 
     digest: str | None = None
@@ -289,17 +293,21 @@ class ClusterReader:
     """Rows on a cluster: its workers add them up, and the sums come back. The attributes are those of `LocalReader`."""
 
     repeatable = True
-    weighted: WeightedSource | None = None
     digest: str | None = None
     _checksum: int | None = None  # of the rows of the last whole pass
 
-    def __init__(self, data: Any, client: Any, *, sample_weight: Any = None, **selection: Any) -> None:
+    def __init__(
+        self, data: Any, *, client: Any, order: int, columns: Any = None, drop: Any = None, sample_weight: Any = None
+    ) -> None:
+        self.weighted: PushedWeights | None = None
+        if isinstance(sample_weight, str):
+            name, sample_weight = sample_weight, weights_in_column(data, sample_weight, client)
+            columns, drop = without_column(name, columns, drop)
+        self._rows = cluster_rows(data, None, client=client, columns=columns, drop=drop)
         if sample_weight is not None:
-            raise ValueError(
-                "Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or multiply each by the p-th "
-                "root of its weight, and divide the weights of components by the mean weight."
-            )
-        self._rows = cluster_rows(data, None, client=client, **selection)
+            weights = as_weights(sample_weight, self._rows.n_rows)
+            self._rows = WeightedRows(self._rows, weights, check_order(order))
+            self.weighted = PushedWeights(WeightSum(), weights)
         self.n_features = self._rows.n_features
         self.columns: Sequence[str] | None = self._rows.columns
 

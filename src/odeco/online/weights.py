@@ -3,8 +3,10 @@
 The p-th moment of rows y = w^(1/p) x is the mean of w x⊗ᵖ: that of weighted rows, Σ w x⊗ᵖ / Σ w, times the mean weight.
 So every solver for raw moments does the right thing with the rows y, and all weights of components that leave the run,
 in results and in errors, are divided by the mean weight. Cumulants, and the coordinates in which the number of
-components of a fourth moment is selected, also need lower moments, whose rows have other roots, and with forgetting the
-mean weight would have to be forgotten too; these are refused.
+components of a fourth moment is selected, also need lower moments, whose rows have other roots. With forgetting, the
+moment would be Σ φᵃ w x⊗ᵖ / Σ φᵃ w for rows that are a batches old. Its numerator is that of the rows y. But a search
+begins the mean anew with the rows that it keeps, and the denominator would have to begin with their weights, which are
+not kept. These are refused.
 
 **Standard errors.** A component has the weight λ = A/B, with A the mean of w v over rows, v the value of a row along
 it, and B the mean weight. The spread between segments gives σ_A. To first order the error of λ is that of A minus λ
@@ -45,9 +47,14 @@ def check_weight_sum(saved: SavedSum) -> None:
         require(dense and rows.min() >= 0 and bool(np.all(rows[:, 1] == 1)), "its weights must not be negative")
 
 
-def times_roots(rows: Any, weights: FloatArray, order: int) -> Any:
-    """Return rows, dense or CSR, times the p-th roots of their weights, in their own precision."""
-    roots = (weights ** (1 / order) if order != 3 else np.cbrt(weights)).astype(rows.dtype)
+def roots_of(weights: FloatArray, order: int) -> FloatArray:
+    """Return the p-th roots of weights."""
+    return weights ** (1 / order) if order != 3 else np.cbrt(weights)
+
+
+def times_roots(rows: Any, roots: FloatArray) -> Any:
+    """Return rows, dense or CSR, times the roots of their weights, in their own precision."""
+    roots = roots.astype(rows.dtype)
     if is_sparse(rows):
         return csr_view(rows.data * np.repeat(roots, np.diff(rows.indptr)), rows.indices, rows.indptr, rows.shape[1])
     return rows * roots[:, None]
@@ -121,6 +128,13 @@ class PushedWeights:
         return self.before.after(self.weights[:n_new]) if n_new else self.before
 
 
+def without_column(name: str, columns: Any, drop: Any) -> tuple[Any, Any]:
+    """Return the names of columns to read, and of those to leave out, without one column."""
+    given = drop if columns is None else columns
+    others = [each for each in ([given] if isinstance(given, str) else given or ()) if each != name]
+    return (None, [*others, name]) if columns is None else (others, drop)
+
+
 class WeightedSource(Source):
     """The rows of a source times the roots of their weights, which are an array, or a column of the source."""
 
@@ -145,8 +159,7 @@ class WeightedSource(Source):
             n_rows = len(weights) if source.n_rows is None else source.n_rows
             return cls(source, as_weights(weights, n_rows), order)
         if columns is not None:
-            chosen = (columns,) if isinstance(columns, str) else tuple(columns)
-            columns = [*(name for name in chosen if name != weights), weights]
+            columns = [*without_column(weights, columns, None)[0], weights]
         source = as_source(data, columns=columns, drop=drop)
         if weights not in (source.columns or ()) or not source.repeatable:
             listed = ", ".join((source.columns or ())[:20]) or "no names"
@@ -183,7 +196,7 @@ class WeightedSource(Source):
                 rows, weights = block, self._weights[row : row + n_rows]
                 if len(weights) < n_rows:
                     _refuse_number(len(self._weights))
-            yield times_roots(rows, weights, self._order)
+            yield times_roots(rows, roots_of(weights, self._order))
             row += n_rows
         if not isinstance(self._weights, str) and row < len(self._weights):
             _refuse_number(len(self._weights))

@@ -17,7 +17,9 @@ is refused when it is opened, before anything is released, by an error that name
 from __future__ import annotations
 
 import csv
+import zlib
 from collections.abc import Iterator, Sequence
+from gzip import BadGzipFile
 from itertools import islice
 from pathlib import Path
 from typing import Any, final
@@ -35,7 +37,7 @@ from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.reading import cut_into
 from odeco.io.rows import is_sparse, row_slice
 from odeco.io.source import Block, FileSource, Source, rows_per_block, working_type
-from odeco.io.tables import find_delimiter, not_well_formed
+from odeco.io.tables import find_delimiter, kind_of, not_well_formed
 from odeco.io.text_rows import CsvFile, Row, SvmlightFile, parse_rows, split_lines, text_pieces
 
 _CSV = (".csv", ".tsv")
@@ -85,7 +87,7 @@ def open_private(
     named = [each for path in paths for each in files_of(path)]
     check_suffixes(named)
     width = None if n_features is None else check_count("n_features", n_features)
-    kinds = {path.suffix.lower() for path in named}
+    kinds = {kind_of(path) for path in named}
     _check_given("first_index", first_index, "the index of the first column", bool(kinds & set(SVMLIGHT)), "svmlight")
     _check_given("header", header, "whether the first record holds names", bool(kinds & set(_CSV)), "CSV")
     if width is None and kinds & {*SVMLIGHT, *(() if header else _CSV)}:
@@ -154,7 +156,7 @@ def _check_given(name: str, value: object, what: str, wanted: bool, kind: str) -
 
 
 def _open(path: Path, n_features: int | None, first_index: int | None, header: bool | None) -> Source:
-    suffix = path.suffix.lower()
+    suffix = kind_of(path)
     if suffix in SVMLIGHT:
         return _PrivateSvmlightFile(path, n_features or 0, first_index or 0)
     if suffix in _CSV:
@@ -250,17 +252,19 @@ class _PrivateCsvFile(CsvFile):
     def __init__(self, path: Path, n_features: int, *, has_names: bool) -> None:
         FileSource.__init__(self, path)
         self._has_names, self.columns = has_names, None
-        self._delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        self._delimiter = "\t" if kind_of(path) == ".tsv" else ","
         try:
             if has_names:
                 first = next((line for line in self._lines() if line.strip()), "")
-                self._delimiter = find_delimiter(first, path.suffix.lower())
+                self._delimiter = find_delimiter(first, kind_of(path))
                 self.columns = tuple(cell for record in islice(self._records(), 1) for cell in self._cells(record))
                 n_features = len(self.columns)
             self.n_features = self._n_cells = n_features
             widths = [self._is_complete(record.text) for record in self._records()]
         except csv.Error:
             raise not_well_formed(path.name) from None
+        except (EOFError, zlib.error, BadGzipFile):
+            raise _damaged(self) from None
         if not all(widths):
             raise not_well_formed(path.name)
         self.n_rows = len(widths) - has_names

@@ -22,7 +22,8 @@ from scipy import sparse
 
 from odeco._util.threads import one_thread
 from odeco._util.types import FloatArray, IndexArray
-from odeco.errors import WordCountError
+from odeco.errors import DocumentError, WordCountError
+from odeco.io.documents import TextPart
 from odeco.io.reading import rebatch
 from odeco.io.rows import join_rows
 from odeco.models.lda.corpus import (
@@ -57,9 +58,9 @@ from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.vocabulary import Tokenizer, Words, count_words, select_vocabulary
 from odeco.online.dask.client import Cluster, check_versions, find_cluster, result_of, tried_again, wait_for
 from odeco.online.dask.partitions import ChosenRows, ClusterRows, from_delayed
-from odeco.online.dask.pieces import Piece, check_count_of, read
+from odeco.online.dask.pieces import PRIVATE_FAULT, Piece, PrivateFault, check_count_of, read
 from odeco.online.dask.requests import cluster_rows
-from odeco.online.dask.tasks import Order, ask, leaf_height, work_on
+from odeco.online.dask.tasks import Order, PrivateError, ask, leaf_height, work_on
 from odeco.online.tree import Part, joined, nodes
 
 if TYPE_CHECKING:
@@ -246,13 +247,19 @@ class _Census(NamedTuple):
 
 
 def count_words_on_cluster(
-    texts: Any, words: Sequence[str] | None = None, *, tokenizer: Tokenizer = "words", client: Any = None, **limits: Any
+    texts: Any,
+    words: Sequence[str] | None = None,
+    *,
+    tokenizer: Tokenizer = "words",
+    client: Any = None,
+    private: bool = False,
+    **limits: Any,
 ) -> tuple[ClusterRows, Words]:
     """Count the words of texts on a cluster: the given ones, or those that may distinguish topics.
 
     Parameters
     ----------
-    texts : Dask bag of str, or Dask series of str
+    texts : Dask bag of str, Dask series of str, or the list that `odeco.io.documents.text_parts` returns
         The documents, such as ``dask.bag.read_text("/shared/*.txt")`` or
         ``dask.dataframe.read_parquet("/shared/*.parquet")["text"]``.
     words : sequence of str, optional
@@ -262,6 +269,9 @@ def count_words_on_cluster(
         The definition of a word; see `TensorLDA.fit_text`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
+    private : bool
+        Whether the texts, which are then `text_parts`, must stay private: no error quotes them. Without `words` all
+        words are counted. Which there are is private too, until `choose_vocabulary_privately` has chosen some of them.
     **limits
         Which words are left out: `min_documents`, `max_share`, `max_words` and `stop_words`, as for
         `TensorLDA.fit_text`.
@@ -280,19 +290,35 @@ def count_words_on_cluster(
     >>> TensorLDA(20).fit(counts, words=words, tokenizer="words")  # doctest: +SKIP
     """
     dask, cluster = import_module("dask"), find_cluster(client)
-    parts, n_rows = list(texts.to_delayed()), None
+    parts, n_rows = list(texts.to_delayed() if hasattr(texts, "to_delayed") else texts), None
     if words is None:
-        census = dask.delayed(_census, pure=False)
+        census = dask.delayed(partial(_silently, _census) if private else _census, pure=False)
         found: list[_Census] = cluster.client.gather(
             cluster.client.compute([census(part, tokenizer) for part in parts])
         )
+        for each in found:
+            if isinstance(each, PrivateFault):
+                raise PrivateError(each.text)
         n_rows = [each.n_documents for each in found]
         whole = _joined(found)
-        words = whole.words[select_vocabulary(*whole, **limits)].tolist()
-    counted = dask.delayed(_counted, pure=False)
-    blocks = [counted(part, list(words), tokenizer) for part in parts]
+        kept = slice(None) if private else select_vocabulary(*whole, **limits)
+        # Private texts without any word have one that is in none of them: an error would depend on the texts.
+        words = whole.words[kept].tolist() or ["x"]
+    counted = dask.delayed(partial(_silently, _counted) if private else _counted, pure=False)
+    held = dask.delayed(list(words), pure=True, traverse=False)
+    blocks = [counted(part, held, tokenizer) for part in parts]
     rows = from_delayed(blocks, n_features=len(words) if n_rows else None, n_rows=n_rows, client=client)
     return rows, np.asarray(words, dtype=np.str_)
+
+
+def _silently(work: Callable[..., Any], texts: TextPart, *arguments: Any) -> Any:
+    """Return what `work` makes of private texts, or a `PrivateFault`: Dask logs what a task raises."""
+    try:
+        return work(texts, *arguments)
+    except (DocumentError, OSError) as error:  # of a reader of private texts: it names the file, and no record
+        return PrivateFault(str(error))
+    except Exception:  # noqa: BLE001 - its text may quote a record
+        return PrivateFault(PRIVATE_FAULT)
 
 
 def _census(texts: Iterable[str], tokenizer: Tokenizer) -> _Census:

@@ -15,10 +15,10 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._util.arguments import check_unmasked
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.display.progress import reporting
 from odeco.errors import WordCountError
-from odeco.io.rows import check_no_weights, check_private_structure, check_structure, to_csr
+from odeco.io.rows import as_weights, check_no_weights, check_private_structure, check_structure, to_csr
 from odeco.io.source import is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import fitted
@@ -34,12 +34,23 @@ from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
+from odeco.online.dask.partitions import ChosenRows
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.lanes import RemoteRows
 from odeco.privacy.report import warn_of_reuse
 
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8
+
+
+def _repeated(weights: FloatArray) -> IndexArray:
+    """Return the number of each document as often as it counts."""
+    if np.any(weights != np.rint(weights)) or weights.sum() > _MAX_REPEATED:
+        raise ValueError(
+            f"`sample_weight` of documents must be whole numbers that sum to at most {_MAX_REPEATED:,}: documents "
+            f"are repeated. Their sum is {weights.sum():g}. Round them, or multiply all by a constant first."
+        )
+    return np.repeat(np.arange(len(weights)), weights.astype(np.int64))
 
 
 def _positive_or(alternative: Any) -> Constraint:
@@ -246,7 +257,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             Ignored.
         sample_weight : array of int, optional
             How often each document counts, a whole number; by default once. Documents are repeated, so time and memory
-            grow with the sum of the weights. Private models, and documents on a cluster, have no weights.
+            grow with the sum of the weights. Private models have no weights.
         groups : array of labels, optional
             For ``unit="user"``: the user of each document. Every user counts once.
         vocabulary : PrivateVocabulary, optional
@@ -274,11 +285,6 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             )
         if private:
             check_no_weights(sample_weight, spec.record)
-        elif on_cluster and sample_weight is not None:
-            raise ValueError(
-                "Documents on a cluster have no weights. Got `sample_weight`. Repeat documents, or pass an array of "
-                "counts."
-            )
         with (
             self._features_kept_on_failure(),
             reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
@@ -294,6 +300,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
                 from odeco.models.lda.cluster import ClusterCorpus, as_cluster_counts  # which imports Dask
 
                 rows = as_cluster_counts(self, X, client, reset=True)
+                if sample_weight is not None:
+                    rows = ChosenRows(rows, _repeated(as_weights(sample_weight, rows.n_rows, spec.record)))
                 context = TopicContext.of(rows.n_features, words, tokenizer)
                 fit = spec.fit(ClusterCorpus(rows, spec.algorithm), context, seed, report)
             else:
@@ -414,12 +422,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         X, weights, side = super()._weigh(X, sample_weight, side)
         if weights is None or np.all(weights == 1):
             return X, None, side
-        if np.any(weights != np.rint(weights)) or weights.sum() > _MAX_REPEATED:
-            raise ValueError(
-                f"`sample_weight` of documents must be whole numbers that sum to at most {_MAX_REPEATED:,}: documents "
-                f"are repeated. Their sum is {weights.sum():g}. Round them, or multiply all by a constant first."
-            )
-        return _safe_indexing(X, np.repeat(np.arange(len(weights)), weights.astype(np.int64))), None, side
+        return _safe_indexing(X, _repeated(weights)), None, side
 
     def _encode(self, X: Any, context: Any = None, words: Any = None, tokenizer: Any = None) -> tuple[Any, Any]:
         """Return checked word counts as a CSR array, and what is known of their columns."""

@@ -20,6 +20,8 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 from odeco._util.arguments import check_choice
 from odeco._util.types import IndexArray
 from odeco.errors import VocabularyError
+from odeco.io.source import is_on_cluster
+from odeco.online.dask.partitions import SelectedColumns
 
 #: Number of Gibbs sweeps.
 MAX_ITER = 50
@@ -70,7 +72,7 @@ class CountedWords:
 
     Attributes
     ----------
-    counts : csr_array, documents x words
+    counts : csr_array, documents x words, or ClusterRows
         How often each word occurs in each document.
     words : array of str
         The words, one for each column.
@@ -211,10 +213,14 @@ def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
     found = [columns.get(word, columns.get(word.lower(), -1)) for word in counted.words.tolist()]
     targets = np.array(found, dtype=np.int64)
     places = np.flatnonzero(targets >= 0)
-    ones = np.ones(places.size, dtype=counted.counts.dtype)
+    on_cluster = is_on_cluster(counted.counts)
+    ones = np.ones(places.size, dtype=np.int64 if on_cluster else counted.counts.dtype)
     move = sparse.csr_array((ones, (places, targets[places])), shape=(targets.size, len(words)))
-    counts = sparse.csr_array(counted.counts @ move)
-    counts.sort_indices()  # the Gibbs sweeps draw the topics of words in the order in which they are stored
+    if on_cluster:
+        counts: Any = SelectedColumns(counted.counts, move)
+    else:
+        counts = sparse.csr_array(counted.counts @ move)
+        counts.sort_indices()  # the Gibbs sweeps draw the topics of words in the order in which they are stored
     return CountedWords(counts, np.array(words, dtype=np.str_), counted.n_found)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import pickle
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -22,9 +24,10 @@ from odeco.io.rows import is_sparse, row_slice, stored_numbers, to_csr
 from odeco.io.source import chosen_columns, names_of
 from odeco.io.text_rows import CsvFile
 from odeco.online.dask.client import Cluster, cluster_faults, find_cluster, tried_again
-from odeco.online.dask.pieces import Piece, run_silently
-from odeco.online.dask.tasks import Order, ask
+from odeco.online.dask.pieces import Piece, PrivateFault, run_silently
+from odeco.online.dask.tasks import Order, PrivateError, ask
 from odeco.online.tree import rows_per_chunk
+from odeco.online.weights import roots_of
 from odeco.privacy.holders.lanes import Lane, Span
 from odeco.privacy.sources import PrivateRows
 
@@ -72,7 +75,9 @@ class ClusterRows(Protocol):
     def renewed(self) -> ClusterRows:
         """Return the same rows under new keys, so that a task that Dask has given up is computed again."""
 
-    def add_lanes(self, lane: Lane, spans: Sequence[Span], height: int) -> Iterator[FloatArray]:
+    def add_lanes(
+        self, lane: Lane, spans: Sequence[Span], height: int, chosen: IndexArray | None = None
+    ) -> Iterator[FloatArray]:
         """Let workers add up spans of rows for a private run; see `odeco.privacy.holders.lanes.RemoteRows`."""
 
 
@@ -94,16 +99,19 @@ class _Rows:
         """Rows and columns."""
         return self.n_rows, self.n_features
 
-    def add_lanes(self: Any, lane: Lane, spans: Sequence[Span], height: int) -> Iterator[FloatArray]:
+    def add_lanes(
+        self: Any, lane: Lane, spans: Sequence[Span], height: int, chosen: IndexArray | None = None
+    ) -> Iterator[FloatArray]:
         """Let workers add up spans of rows for a private run, and yield the sums in order.
 
         Rows, and sums without noise, are all that workers have. The ledger, the noise and everything after it are here.
         """
         if not self.silent:
             raise ValueError(NOT_SILENT)
+        rows = self if chosen is None else ChosenRows(self, chosen)
         unit = max(stop - start for start, stop in spans)  # so that every span is one task
         order = Order(add_lane, (self.cluster.versions, height), lane, unit, private=True)
-        for answer in ask(self, order, [(start, start, stop) for start, stop in spans]):
+        for answer in ask(rows, order, [(start, start, stop) for start, stop in spans]):
             if answer.part is not None:
                 yield cast("FloatArray", answer.part)
 
@@ -252,25 +260,32 @@ def _computed(rows: BlockRows, lazy: Callable[[BlockRows], list[Any]]) -> list[A
         return tried_again(attempt)
 
 
-class ChosenRows(_Rows):
-    """Some rows of others, in their order, read where they lie."""
+class _RowsOfOthers(_Rows):
+    """Rows that are made of others where they are read."""
+
+    def __init__(self, rows: ClusterRows) -> None:
+        self._rows = rows
+        self.n_rows, self.n_features, self.sparse = rows.n_rows, rows.n_features, rows.sparse
+        self.name, self.cluster, self.columns = rows.name, rows.cluster, rows.columns
+        self.in_files, self.silent = rows.in_files, rows.silent
+
+
+class ChosenRows(_RowsOfOthers):
+    """Some rows of others by their numbers, which must not fall where they are read together; some may be repeated."""
 
     def __init__(self, rows: ClusterRows, chosen: IndexArray) -> None:
-        self._rows, self._chosen = rows, chosen
-        self.n_rows, self.n_features, self.sparse = chosen.size, rows.n_features, rows.sparse
-        self.name, self.cluster, self.columns = rows.name, rows.cluster, rows.columns
-        self.in_files, self.silent = rows.in_files, False
+        super().__init__(rows)
+        self._chosen, self.n_rows = chosen, chosen.size
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
         """Return the pieces between the first and the last of these rows, with those that are chosen."""
         numbers, found = self._chosen[start:stop], []
         for piece in self._rows.pieces(int(numbers[0]), int(numbers[-1]) + 1):
-            own = numbers[(numbers >= piece.first) & (numbers < piece.first + piece.stop - piece.start)]
-            if own.size:
-                chosen = np.zeros(piece.stop - piece.start, dtype=bool)
-                chosen[own - piece.first] = True
-                found.append(piece._replace(first=start, chosen=chosen))
-                start += own.size
+            size = piece.stop - piece.start
+            first, last = np.searchsorted(numbers, [piece.first, piece.first + size])
+            if first < last:
+                chosen = np.bincount(numbers[first:last] - piece.first, minlength=size)
+                found.append(piece._replace(first=start + int(first), chosen=chosen))
         return found
 
     def fingerprint(self) -> str:
@@ -280,6 +295,66 @@ class ChosenRows(_Rows):
     def renewed(self) -> ChosenRows:
         """Return the same rows under new keys."""
         return ChosenRows(self._rows.renewed(), self._chosen)
+
+
+class WeightedRows(_RowsOfOthers):
+    """Rows times the p-th roots of their weights (`odeco.online.weights`)."""
+
+    def __init__(self, rows: ClusterRows, weights: FloatArray, order: int) -> None:
+        super().__init__(rows)
+        self.silent = False
+        self._weights, self._order, self._roots = weights, order, roots_of(weights, order)
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        """Return the pieces of the rows, with the roots of their weights."""
+        pieces = self._rows.pieces(start, stop)
+        return [piece._replace(roots=self._roots[piece.first : piece.first + piece.n_rows]) for piece in pieces]
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the rows with that of the weights."""
+        return f"{self._rows.fingerprint()}:weights:{zlib.crc32(self._weights.tobytes()):08x}"
+
+    def renewed(self) -> WeightedRows:
+        """Return the same rows under new keys."""
+        return WeightedRows(self._rows.renewed(), self._weights, self._order)
+
+
+def weights_in_column(data: Any, name: str, client: Any) -> FloatArray:
+    """Return a column of files, or of a Dask dataframe: one number for each row comes to the client."""
+    if hasattr(data, "to_dask_array"):
+        return np.asarray(find_cluster(client).client.compute(chosen_columns(data, name, None)).result())[:, 0]
+    if type(data).__module__.partition(".")[0] == "dask" or isinstance(data, _Rows):
+        raise ValueError(
+            "`sample_weight` must be an array, or the name of a column of files or of a Dask dataframe. Got "
+            f"{name!r} and {type(data).__name__}. Pass an array, one number for each row."
+        )
+    return np.concatenate([np.asarray(block) for block in as_source(data, columns=name)])[:, 0]
+
+
+class SelectedColumns(_RowsOfOthers):
+    """Private rows whose columns are sums of columns of others: `columns`, times `rows` from the left."""
+
+    def __init__(self, rows: ClusterRows, columns: Any) -> None:
+        super().__init__(rows)
+        self._columns, self.n_features = columns, int(columns.shape[1])
+
+    def add_lanes(
+        self, lane: Lane, spans: Sequence[Span], height: int, chosen: IndexArray | None = None
+    ) -> Iterator[FloatArray]:
+        """Let workers add up spans of rows; they select the columns."""
+        return self._rows.add_lanes(SelectingLane(lane, self._columns), spans, height, chosen)
+
+
+@dataclass(frozen=True)
+class SelectingLane:
+    """A lane over rows whose columns a worker selects."""
+
+    lane: Lane
+    columns: Any
+
+    def __call__(self, first: int, chunks: Iterator[Any]) -> FloatArray:
+        """Return the sum over a lane."""
+        return self.lane(first, (chunk @ self.columns.astype(chunk.dtype) for chunk in chunks))
 
 
 def as_cluster_rows(
@@ -301,7 +376,7 @@ def as_cluster_rows(
     columns, drop : sequence of str, optional
         The names of the columns of a table to read, in this order, or of those to leave out.
     """
-    cluster = None if isinstance(data, FileRows | BlockRows) else find_cluster(client)
+    cluster = None if isinstance(data, _Rows) else find_cluster(client)
     if cluster is not None and type(data).__module__.partition(".")[0] != "dask":
         return FileRows(data, cluster, columns=columns, drop=drop)
     data = chosen_columns(data, columns, drop)
@@ -364,6 +439,9 @@ def from_delayed(
     known = n_features is not None and n_rows is not None
     unknown = BlockRows(lazy, [1] * len(lazy), 1, sparse=False, name="the delayed blocks", cluster=cluster)
     shapes = _computed(unknown, lambda rows: [looks(block) for block in (rows._blocks[:1] if known else rows._blocks)])
+    for shape in shapes:
+        if isinstance(shape, PrivateFault):
+            raise PrivateError(shape.text)
     width, kinds = shapes[0][1], {shape[2] for shape in shapes}
     if n_features is not None:
         width = check_count("n_features", n_features)
@@ -376,12 +454,14 @@ def from_delayed(
     return BlockRows(lazy, counts, width, sparse=kinds.pop(), name="the delayed blocks", cluster=cluster)
 
 
-def _look(block: Any) -> tuple[int, int, bool]:
-    return int(block.shape[0]), int(block.shape[1]), is_sparse(block)
+def _look(block: Any) -> Any:
+    return block if isinstance(block, PrivateFault) else (int(block.shape[0]), int(block.shape[1]), is_sparse(block))
 
 
 def _cut(block: Any, start: int, stop: int) -> Any:
     """Return some rows of a block, as a copy: a view would keep the whole block in memory."""
+    if isinstance(block, PrivateFault):
+        return block
     if sparse.issparse(block):
         return row_slice(to_csr(block), start, stop).copy()
     return stored_numbers(np.asarray(block))[start:stop].copy()

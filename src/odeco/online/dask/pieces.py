@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odeco._util.threads import one_thread
+from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import SourceError
 from odeco.io.rows import check_private_structure, row_slice, to_csr
 from odeco.io.source import Block, Source
 from odeco.online.dask.client import check_versions
+from odeco.online.weights import times_roots
 from odeco.privacy.sources import read_silently
 
 
@@ -27,15 +28,18 @@ class Piece(NamedTuple):
         Rows of the file; all rows of a block.
     first : int
         The first of these rows, counted over all files or blocks; if only some are chosen, over all that are.
-    chosen : array of bool or None
-        Which of these rows count; None for all.
+    chosen : array of int or None
+        How often each of these rows counts; None if each counts once.
+    roots : array or None
+        What each row that counts is multiplied by: the root of its weight.
     """
 
     source: Any
     start: int
     stop: int
     first: int
-    chosen: NDArray[np.bool_] | None = None
+    chosen: IndexArray | None = None
+    roots: FloatArray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -50,7 +54,8 @@ def read(pieces: list[Piece], blocks: list[Any], n_features: int, name: str) -> 
             found = _first_rows(piece.source.iterate_from(piece.start), piece.stop - piece.start)
         else:
             found = _GivenBlock(blocks[number], n_features, name).iterate_from(piece.first)
-        yield from found if piece.chosen is None else _chosen_rows(found, piece.chosen)
+        found = found if piece.chosen is None else _chosen_rows(found, piece.chosen)
+        yield from found if piece.roots is None else _times(found, piece.roots)
 
 
 def _first_rows(blocks: Iterator[Block], left: int) -> Iterator[Block]:
@@ -61,10 +66,17 @@ def _first_rows(blocks: Iterator[Block], left: int) -> Iterator[Block]:
             break
 
 
-def _chosen_rows(blocks: Iterator[Block], chosen: NDArray[np.bool_]) -> Iterator[Block]:
+def _chosen_rows(blocks: Iterator[Block], chosen: IndexArray) -> Iterator[Block]:
     start = 0
     for rows in blocks:
-        yield rows[np.flatnonzero(chosen[start : start + rows.shape[0]])]
+        yield rows[np.repeat(np.arange(rows.shape[0]), chosen[start : start + rows.shape[0]])]
+        start += rows.shape[0]
+
+
+def _times(blocks: Iterator[Block], roots: FloatArray) -> Iterator[Block]:
+    start = 0
+    for rows in blocks:
+        yield times_roots(rows, roots[start : start + rows.shape[0]])
         start += rows.shape[0]
 
 
@@ -130,16 +142,22 @@ PRIVATE_FAULT = "Rows of a private run could not be added up on a worker. Nothin
 def _read_privately(pieces: list[Piece], blocks: list[Any], faults: list[str]) -> Iterator[Any]:
     """Yield the rows of pieces, invalid ones included; what is wrong with a file itself is added to `faults`."""
     for number, piece in enumerate(pieces):
-        if isinstance(piece.source, Source):
-            try:
-                yield from read_silently(piece.source, piece.start, piece.stop)
-            except SourceError as error:  # it names the file, and no record
-                faults.append(str(error))
-                raise
-        else:
-            rows = _as_array(blocks[number])
-            check_private_structure(rows)
-            yield rows
-            if rows.shape[0] != piece.stop - piece.start:  # both are public
-                faults.append(_wrong_count(piece.stop - piece.start, piece.first, rows.shape[0], "A block"))
-                raise SourceError(faults[0])
+        found = _silent_rows(piece, None if isinstance(piece.source, Source) else blocks[number], faults)
+        yield from found if piece.chosen is None else _chosen_rows(found, piece.chosen)
+
+
+def _silent_rows(piece: Piece, block: Any, faults: list[str]) -> Iterator[Any]:
+    try:
+        if block is None:
+            yield from read_silently(piece.source, piece.start, piece.stop)
+            return
+        if isinstance(block, PrivateFault):
+            raise SourceError(block.text)
+        rows, size = _as_array(block), piece.stop - piece.start
+        if rows.shape[0] != size:  # both are public
+            raise SourceError(_wrong_count(size, piece.first, rows.shape[0], "A block"))
+    except SourceError as error:  # it names the file, and no record
+        faults.append(str(error))
+        raise
+    check_private_structure(rows)
+    yield rows

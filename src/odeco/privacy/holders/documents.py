@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from odeco._util.arguments import check_choice, check_count
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import check_private_structure, join_rows
-from odeco.privacy.holders.lanes import ROWS_AT_ONCE, RemoteRows, n_lanes
+from odeco.privacy.holders.lanes import ROWS_AT_ONCE, RemoteRows, Span, n_lanes
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation, units_of
 from odeco.privacy.noise import grid_of
 from odeco.privacy.sums import Query
@@ -80,8 +80,7 @@ class BoundedCounts:
         message. Those of a cluster are read and added up by its workers for every query; the sums are bit-identical
         (`odeco.privacy.holders.lanes`).
     groups : array of labels, optional
-        The user of each document; public. The unit of privacy is then the user. Not on a cluster, where the documents
-        of a user may be on several workers.
+        The user of each document; public. The unit of privacy is then the user.
     neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to one document (or to all of one user): replace it by any other, or blank it. The
         number of documents is public either way.
@@ -93,6 +92,12 @@ class BoundedCounts:
     every query is 1, and ⟨u, v⟩ ≥ 0 for any two units. Documents of a user are first added up, and the sum, which has
     no negative entry, is divided by its norm: a user adds no more than a document does. The sensitivities that follow,
     1 if a unit is blanked and √2 if it is replaced, with the rounding errors, are in `odeco.privacy.sums.PrivateSums`.
+
+    **Users on a cluster.** The norm of a user's sum must be that of all documents of the user. Their files may be on
+    several workers, so lanes are spans of *users*: a task gets the numbers of all documents of its users, which follow
+    from the labels, reads them wherever they are, adds up those of each user in their order and divides by the norm.
+    No user is in two lanes, and all else is as on one machine, so the bound is 1 over all workers. A query reads every
+    file once for each lane that has a user in it: once in all if files are sorted by user.
     """
 
     def __init__(self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace") -> None:
@@ -100,19 +105,11 @@ class BoundedCounts:
         self.neighbour_relation = neighbour_relation
         self._remote = counts if isinstance(counts, RemoteRows) else None
         self.of_users = groups is not None
-        if self._remote is not None:
-            if self.of_users:
-                raise ValueError(
-                    "Documents on a cluster must be the unit themselves. Got `groups`: the documents of a user may be "
-                    "on several workers. Join those of each user to one, or pass an array of counts."
-                )
-            self.n_documents, self.n_words = self._remote.n_rows, self._remote.n_features
-            self.n_units = self.n_documents
-            return
-        clean = _blank_invalid(counts)
-        self.n_documents, self.n_words = (int(size) for size in clean.shape)
+        clean = None if self._remote is not None else _blank_invalid(counts)
+        self.n_documents, self.n_words = (int(size) for size in (counts if clean is None else clean).shape)
         units, self.n_units = units_of(groups, self.n_documents)
-        self._units = _units_in(clean, units if self.of_users else None)
+        self._owners = units if self.of_users else None
+        self._units = None if clean is None else _units_in(clean, self._owners)
 
     @property
     def neighbours(self) -> str:
@@ -166,7 +163,7 @@ class BoundedCounts:
         return _bounded(what, lambda: self._responsibilities(topics.T, scales, smoothing, N_ROUNDS), topics.size)
 
     def _lengths(self) -> FloatArray:
-        return self._in_lanes(_add_lengths, (LENGTH_EDGES.size,), number=1)
+        return self._in_lanes(_add_lengths, (LENGTH_EDGES.size,))
 
     def _pairs(self, words: IndexArray) -> FloatArray:
         places = np.full(self.n_words, -1)
@@ -178,51 +175,92 @@ class BoundedCounts:
         table, small = np.ascontiguousarray(topics, dtype=np.float32), np.float32(smoothing)
         return self._in_lanes(_add_responsibilities, table.shape, table, scales, small, n_rounds)
 
-    def _in_lanes(
-        self, add: Callable[..., None], shape: tuple[int, ...], *arguments: Any, number: int | None = None
-    ) -> FloatArray:
+    def _in_lanes(self, add: Callable[..., None], shape: tuple[int, ...], *arguments: Any) -> FloatArray:
         """Return the sum over lanes of units, each of which `add` fills in; they are added in their order."""
-        number = n_lanes(self.n_units, math.prod(shape)) if number is None or self._remote is not None else number
-        borders = [round(lane * self.n_units / number) for lane in range(number + 1)]
-        lane = _DocumentLane(add, shape, arguments)
+        spans, units = _spans(self.n_units, math.prod(shape)), self._units
         if self._remote is not None:
-            sums = self._remote.add_lanes(lane, [span for span in pairwise(borders) if span[0] < span[1]], ROWS_AT_ONCE)
-        else:
-            sums = map_blocks(lambda span: lane.add_up(*span, self._units), pairwise(borders), parallel=True)
-        total = np.zeros(shape)
-        for each in sums:
-            total += each
-        return total
+            lane = _DocumentLane(None, add, shape, arguments)
+            return sum(_sums_elsewhere(self._remote, lane, spans, self._owners), start=np.zeros(shape))
+        sums = map_blocks(lambda span: _filled(add, shape, arguments, *span, units), spans, parallel=True)
+        return sum(sums, start=np.zeros(shape))
+
+
+def _spans(n_units: int, size: int) -> list[Span]:
+    """Return the lanes of a sum of `size` numbers: spans of units."""
+    number = n_lanes(n_units, size)
+    borders = [round(lane * n_units / number) for lane in range(number + 1)]
+    return [span for span in pairwise(borders) if span[0] < span[1]]
+
+
+def _sums_elsewhere(
+    rows: RemoteRows, lane: _UnitLane, spans: Sequence[Span], owners: IndexArray | None
+) -> Iterator[FloatArray]:
+    """Yield the sums over spans of documents or, if they have owners, of users with all of their documents."""
+    if owners is None:
+        return rows.add_lanes(lane, spans, ROWS_AT_ONCE)
+    chosen = np.argsort(owners, kind="stable")
+    edges = np.searchsorted(owners[chosen], [spans[0][0], *(stop for _, stop in spans)])
+    for start, stop in pairwise(edges):
+        chosen[start:stop].sort()  # documents are read in the order in which they are stored
+    return rows.add_lanes(replace(lane, owners=owners[chosen]), [*pairwise(edges.tolist())], ROWS_AT_ONCE, chosen)
 
 
 @dataclass(frozen=True)
-class _DocumentLane:
-    """The sum over a lane of documents: all that a worker must know about it, besides the documents."""
+class _UnitLane:
+    """The sum over a lane of units: all that a worker must know about it, besides the documents.
+
+    Attributes
+    ----------
+    owners : array or None
+        The number of the user of each document of all lanes, which follow each other; None if a document is a unit.
+    """
+
+    owners: IndexArray | None
+
+    def __call__(self, first: int, chunks: Iterator[Any]) -> FloatArray:
+        """Return the sum over the units of a lane, whose first document has this number."""
+        counts, owners = join_rows([*chunks]), None
+        if self.owners is not None:
+            owners = self.owners[first : first + counts.shape[0]]
+            owners = owners - owners.min()  # the users of a lane have consecutive numbers
+        return self.add_up(counts, owners)
+
+    def add_up(self, counts: Any, owners: IndexArray | None) -> FloatArray:
+        """Return the sum over all units of some documents."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _DocumentLane(_UnitLane):
+    """A lane of a sum over word counts."""
 
     add: Callable[..., None]
     shape: tuple[int, ...]
     arguments: tuple[Any, ...]
 
-    def __call__(self, first: int, chunks: Iterator[Any]) -> FloatArray:  # noqa: ARG002 - a document counts by itself
-        clean = _blank_invalid(join_rows([*chunks]))
-        return self.add_up(0, clean.shape[0], _units_in(clean, None))
-
-    def add_up(self, first: int, last: int, units: Units) -> FloatArray:
-        """Return the sum over some units."""
-        total = np.zeros(self.shape)
-        self.add(first, last, units, *self.arguments, total)
-        return total
+    def add_up(self, counts: Any, owners: IndexArray | None) -> FloatArray:
+        """Return the sum over all units of some documents."""
+        units = _units_in(_blank_invalid(counts), owners)
+        return _filled(self.add, self.shape, self.arguments, 0, units.documents.size - 1, units)
 
 
-def _add_lengths(_first: int, _last: int, units: Units, total: FloatArray) -> None:
-    """Add the histogram of the lengths of all documents; in a lane of documents it is made of ones, and exact."""
-    entries, n_units = units.entries, units.documents.size - 1
-    if entries.size == 1:
-        return
-    sizes = np.add.reduceat(np.append(units.counts, 0.0), entries[:-1])
+def _filled(
+    add: Callable[..., None], shape: tuple[int, ...], arguments: tuple[Any, ...], first: int, last: int, units: Any
+) -> FloatArray:
+    """Return what `add` adds up over some units."""
+    total = np.zeros(shape)
+    add(first, last, units, *arguments, total)
+    return total
+
+
+def _add_lengths(first: int, last: int, units: Units, total: FloatArray) -> None:
+    """Add the histogram of the lengths of documents; where each is a unit it is made of ones, and exact."""
+    documents = units.documents[first : last + 1]
+    entries, n_units = units.entries[documents[0] : documents[-1] + 1], last - first
+    sizes = np.add.reduceat(np.append(units.counts[: entries[-1]], 0.0), entries[:-1])
     used = np.diff(entries) > 0
     bins = np.searchsorted(LENGTH_EDGES, sizes[used], side="right") - 1
-    unit = np.repeat(np.arange(n_units), np.diff(units.documents))[used]
+    unit = np.repeat(np.arange(n_units), np.diff(documents))[used]
     keys, repeated = np.unique(unit * LENGTH_EDGES.size + bins, return_counts=True)
     unit, bins = np.divmod(keys, LENGTH_EDGES.size)
     norms = np.sqrt(np.bincount(unit, repeated.astype(np.float64) ** 2, n_units))
@@ -320,8 +358,11 @@ class WordVotes:
     ) -> None:
         check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         self._most = check_count("words_per_unit", words_per_unit)
-        check_private_structure(counts)
+        self._remote = counts if isinstance(counts, RemoteRows) else None
+        if self._remote is None:
+            check_private_structure(counts)
         units, self.n_units = units_of(groups, int(counts.shape[0]))
+        self._owners = None if groups is None else units
         self.unit = "document" if groups is None else "user"
         replaced = neighbour_relation == "replace"
         self.sensitivity = math.sqrt(2) if replaced else 1.0
@@ -329,8 +370,9 @@ class WordVotes:
             ("one document", "their number") if groups is None else ("all documents of one user", "whose each is")
         )
         self.neighbours = f"{whom}, {RELATIONS[neighbour_relation]}; public: {public}"
-        self._words = words
-        self._held = _words_of_units(counts, words, None if groups is None else units, frozenset(stop_words))
+        self._words, self._hashes = words, _hashes(words)
+        self._usable = ~np.isin(np.char.lower(words), sorted(stop_words))
+        self._held = None if self._remote is not None else _words_of_units(counts, self._usable, self._owners)
 
     def threshold(self, scale: float, delta: float) -> float:
         """Return what noisy votes must reach, so that words of one unit alone pass with probability at most `delta`.
@@ -345,11 +387,17 @@ class WordVotes:
         return float(needed.max()) + 2 * _step(scale)
 
     def votes(self, scale: float) -> tuple[NDArray[np.str_], FloatArray]:
-        """Return the words that have votes, and how many, in multiples of the grid of noise of this scale."""
-        held = _at_most(self._held, self._words, self._most)
-        sizes, step = np.diff(held.indptr), _step(scale)
-        each = np.floor(1 / np.sqrt(np.maximum(sizes, 1)) / step) * step
-        totals: FloatArray = np.bincount(held.indices, np.repeat(each, sizes), held.shape[1]).astype(np.float64)
+        """Return the words that have votes, and how many, in multiples of the grid of noise of this scale.
+
+        On a cluster, lanes are those of `BoundedCounts`: all documents of a user are in one. Sums of votes are exact,
+        so they do not depend on lanes.
+        """
+        lane = _VoteLane(None, self._usable, self._hashes, self._most, _step(scale))
+        if self._remote is not None:
+            spans = _spans(self.n_units, self._words.size)
+            totals = sum(_sums_elsewhere(self._remote, lane, spans, self._owners), start=np.zeros(self._words.size))
+        else:
+            totals = lane.totals(self._held)
         there = np.flatnonzero(totals > 0)
         return self._words[there], totals[there]
 
@@ -358,12 +406,32 @@ def _step(scale: float) -> float:
     return max(grid_of(scale), _SMALLEST_VOTE)
 
 
+@dataclass(frozen=True)
+class _VoteLane(_UnitLane):
+    """A lane of votes, each a multiple of `step`; of every word, whether it is `usable`, and its hash."""
+
+    usable: NDArray[np.bool_]
+    hashes: NDArray[np.uint64]
+    most: int
+    step: float
+
+    def add_up(self, counts: Any, owners: IndexArray | None) -> FloatArray:
+        """Return the votes of all units of some documents."""
+        return self.totals(_words_of_units(counts, self.usable, owners))
+
+    def totals(self, held: Any) -> FloatArray:
+        """Return the votes of units that hold these words."""
+        held = _at_most(held, self.hashes, self.most)
+        sizes = np.diff(held.indptr)
+        each = np.floor(1 / np.sqrt(np.maximum(sizes, 1)) / self.step) * self.step
+        return np.bincount(held.indices, np.repeat(each, sizes), held.shape[1]).astype(np.float64)
+
+
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
-def _words_of_units(counts: Any, words: NDArray[np.str_], units: IndexArray | None, stop_words: frozenset[str]) -> Any:
+def _words_of_units(counts: Any, usable: NDArray[np.bool_], units: IndexArray | None) -> Any:
     """Return which unit holds which word, as a CSR array of ones; a count must be a positive number to be one."""
     counts = sparse.csr_array(counts, copy=True)
     counts.sum_duplicates()
-    usable = ~np.isin(np.char.lower(words), sorted(stop_words))
     counts.data = ((counts.data > 0) & usable[counts.indices]).astype(np.int64)
     counts.eliminate_zeros()
     if units is not None:
@@ -374,13 +442,12 @@ def _words_of_units(counts: Any, words: NDArray[np.str_], units: IndexArray | No
     return counts
 
 
-def _at_most(held: Any, words: NDArray[np.str_], most: int) -> Any:
+def _at_most(held: Any, hashes: NDArray[np.uint64], most: int) -> Any:
     """Return the same with at most `most` words of each unit, chosen by hashes of its own words."""
     sizes = np.diff(held.indptr)
     long = np.flatnonzero(sizes > most)
     if long.size == 0:
         return held
-    hashes = _hashes(words)
     entries = np.flatnonzero(np.repeat(sizes > most, sizes))
     own = hashes[held.indices[entries]]
     starts = np.concatenate([[0], np.cumsum(sizes[long])[:-1]])

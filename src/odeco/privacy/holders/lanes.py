@@ -76,8 +76,13 @@ class RemoteRows(Protocol):
     n_rows: int
     n_features: int
 
-    def add_lanes(self, lane: Lane, spans: Sequence[Span], height: int) -> Iterator[FloatArray]:
-        """Yield the sums over spans of rows in order, each read in chunks of `height` rows."""
+    def add_lanes(
+        self, lane: Lane, spans: Sequence[Span], height: int, chosen: IndexArray | None = None
+    ) -> Iterator[FloatArray]:
+        """Yield the sums over spans of rows in order, each read in chunks of `height` rows.
+
+        With `chosen`, spans are those of that array: of numbers of rows, which grow inside every span.
+        """
 
 
 def is_elsewhere(rows: Any) -> bool:
