@@ -236,9 +236,9 @@ def test_gaussian_rows_have_no_component():
     ("k", "settings", "text"),
     [
         (16, {"order": 4, "moment": "cumulant"}, r"in \[1, 15\] for the fourth moment of 6 columns"),
-        (3, {"moment": "cumulant"}, "moment='cumulant' takes order=4"),
+        (3, {"order": 5, "moment": "cumulant"}, "moment='cumulant' takes order=3, or order=4"),
         (3, {"order": 4, "moment": "central"}, "`moment` must be"),
-        (3, {"order": 4, "moment": "cumulant", "method": "core"}, "takes order=4 and method='entries'"),
+        (3, {"order": 4, "moment": "cumulant", "method": "core"}, "or order=4 and method='entries'"),
         (3, {"order": 5, "method": "entries"}, "order 3 or 4"),
         (9, {"order": 4, "memory": 1e-3}, "`memory` must be at least"),
         (9, {"order": 4, "n_passes": 2}, "`n_passes` must be 1"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import odeco
 from odeco.datasets import planted_orthogonal
@@ -86,7 +88,7 @@ def test_components_of_rows_with_a_mean_are_not_called_clear(settings, kind):
         "binary": lambda: (generator.random((8000, 12)) < 0.3).astype(float),
     }[kind]()
     share = np.sum(rows.mean(axis=0) ** 2) / np.mean(np.sum(rows**2, axis=1))
-    with pytest.warns(odeco.MisfitWarning, match="Subtract it") as caught:
+    with pytest.warns(odeco.MisfitWarning, match="subtract it") as caught:
         result = odeco.decompose_stream(rows, 4, rng=0, **settings)
     assert caught[0].message.mean_share == pytest.approx(share, abs=0.05)
     assert result.misfits
@@ -135,3 +137,56 @@ def test_the_misfit_is_what_the_rest_of_the_tensor_is_at_a_vector():
         stated.append(tracking.misfit_errors())
     ratio = np.sqrt(np.mean(np.square(stated)) / np.mean(np.square(turned)))
     assert 0.5 < ratio < 2
+
+
+@pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS)
+def test_the_third_cumulant_is_the_moment_of_rows_without_their_mean(settings, tmp_path):
+    rows = sources(6000, random_vectors(12, 4), 1, mean=2.0)
+    np.save(tmp_path / "rows.npy", rows)
+    np.save(tmp_path / "first.npy", rows[:2500])
+    np.save(tmp_path / "rest.npy", rows[2500:])
+    found = odeco.decompose_stream(rows, 4, moment="cumulant", rng=0, **settings)
+    centred = odeco.decompose_stream(rows - rows.mean(axis=0), 4, rng=0, **settings)
+    np.testing.assert_allclose(found.vectors, centred.vectors, atol=1e-9)
+    np.testing.assert_allclose(found.weights, centred.weights, rtol=1e-9)
+    files = (tmp_path / "rows.npy", [tmp_path / "first.npy", tmp_path / "rest.npy"])
+    for data in (*files, lambda: iter(np.array_split(rows, 7))):
+        other = odeco.decompose_stream(data, 4, moment="cumulant", rng=0, **settings)
+        np.testing.assert_array_equal(other.vectors, found.vectors)
+        np.testing.assert_array_equal(other.weights, found.weights)
+
+
+def test_a_run_for_the_third_cumulant_resumes_from_its_checkpoint(tmp_path):
+    rows, path = sources(6000, random_vectors(12, 4), 1, mean=2.0), tmp_path / "run.ckpt"
+
+    def stop(progress):
+        if progress.n_rows > 7000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        odeco.decompose_stream(rows, 4, moment="cumulant", rng=0, checkpoint=path, callback=stop)
+    with pytest.raises(odeco.FileFormatError):
+        odeco.decompose_stream(rows, 4, rng=0, checkpoint=path)  # its rows were not centred
+    resumed = odeco.decompose_stream(rows, 4, moment="cumulant", rng=0, checkpoint=path)
+    whole = odeco.decompose_stream(rows, 4, moment="cumulant", rng=0)
+    np.testing.assert_array_equal(resumed.vectors, whole.vectors)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "message"),
+    [
+        (lambda rows: iter([rows]), {}, "Got rows that can be read once only"),
+        (sparse.csr_array, {}, "Got sparse rows"),
+        (lambda rows: rows, {"sample_weight": np.ones(500)}, "`sample_weight` is for raw moments"),
+        (lambda rows: rows, {"order": 5}, "moment='cumulant' takes order=3, or order=4"),
+    ],
+)
+def test_a_third_cumulant_that_cannot_be_had_is_refused(data, settings, message):
+    rows = sources(500, random_vectors(6, 2), 1)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        odeco.decompose_stream(data(rows), 2, moment="cumulant", rng=0, **settings)
+
+
+def test_rows_that_are_pushed_have_no_third_cumulant():
+    with pytest.raises(ValueError, match="needs the mean of all rows beforehand"):
+        odeco.OnlineDecomposer(2, moment="cumulant", rng=0)

@@ -71,7 +71,8 @@ class MisfitWarning(UserWarning):
         self.mean_share = mean_share
         mean = (
             f" The mean of the rows has {100 * mean_share:.2g} % of their second moment, and moments of rows with a "
-            "mean hold it times their covariance, which is no component. Subtract it if it is not part of the signal."
+            "mean hold it times their covariance, which is no component. If it is not part of the signal, subtract it, "
+            "or pass moment='cumulant'."
         )
         super().__init__(
             "The moment of the rows is not the sum of these components: at mixtures of them it differs from their sum "

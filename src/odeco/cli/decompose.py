@@ -112,7 +112,7 @@ def decompose(
     "--moment",
     type=click.Choice(MOMENTS),
     default=DEFAULT_MOMENT,
-    help="With --order 4, cumulant: components of independent sources, also more than columns, in Gaussian noise.",
+    help="cumulant: independent sources in Gaussian noise, whatever their mean; with --order 4 also more than columns.",
 )
 @_options.columns
 @_options.weight

@@ -57,7 +57,8 @@ class OnlineDecomposer:
     order : int
         The order p of the moment.
     moment : {"raw", "cumulant"}
-        At order 4, whether E[x⊗⁴] is decomposed or the fourth cumulant; see `decompose_stream`.
+        At order 4, whether E[x⊗⁴] is decomposed or the fourth cumulant; see `decompose_stream`. The third cumulant
+        needs the mean of all rows beforehand, which rows that are pushed do not have.
     forgetting : float
         Once all components are found, the factor by which the weight of the past is multiplied before each further
         batch. 1 averages over all rows; a smaller factor follows a distribution that drifts.
@@ -135,6 +136,12 @@ class OnlineDecomposer:
             norm_bound=norm_bound,
             neighbour_relation=neighbour_relation,
         )
+        if settings.centred:
+            raise ValueError(
+                "The third cumulant needs the mean of all rows beforehand. Got moment='cumulant' and order=3 for rows "
+                "that are pushed. Subtract their mean if it is known, or pass data that can be read again to "
+                "decompose_stream."
+            )
         guarantee = settings.guarantee
         if guarantee is None and noise is not None:
             raise ValueError("`noise` is for private runs. Got one without `epsilon`, `delta` and `norm_bound`.")

@@ -53,7 +53,7 @@ class Settings:
     order : int
         The order p of the moment.
     moment : {"raw", "cumulant"}
-        Whether the moment is decomposed, or at order 4 the cumulant.
+        Whether the moment is decomposed, or at orders 3 and 4 the cumulant.
     method : {"auto", "core", "power", "entries"}
         The solver that finds the components; see `chosen_method`.
     batch_size : int or None
@@ -93,11 +93,12 @@ class Settings:
         if check_order(self.order) not in ((3,) if private else (3, 4)) and self.method == "entries":
             orders = "order 3 in a private run" if private else "order 3 or 4"
             raise ValueError(f"method='entries' takes moments of {orders}. Got order {self.order}. Take method='core'.")
-        if self.moment == "cumulant" and (self.order != 4 or private or self.method not in ("auto", "entries")):
+        summed = self.order == 3 or self.method in ("auto", "entries")  # at order 4 it takes the whole moment
+        if self.moment == "cumulant" and (self.order not in (3, 4) or private or not summed):
             raise ValueError(
-                "moment='cumulant' takes order=4 and method='entries', without privacy. Got "
+                "moment='cumulant' takes order=3, or order=4 and method='entries', without privacy. Got "
                 f"order={self.order!r} and method={self.method!r}{' in a private run' if private else ''}. "
-                "Pass order=4 and leave out the rest, or take moment='raw'."
+                "Pass one of these and leave out the rest, or take moment='raw'."
             )
         check_forgetting(self.forgetting)
         check_number("memory", self.memory, 0, 2**40)
@@ -132,6 +133,11 @@ class Settings:
                 "method='entries' averages over all rows. So does moment='cumulant'. Got forgetting below 1. Take "
                 "method='core' and moment='raw'."
             )
+
+    @property
+    def centred(self) -> bool:
+        """Whether the mean of the rows is subtracted: the third cumulant is the moment of what is left."""
+        return self.moment == "cumulant" and self.order == 3
 
     @property
     def has_batches(self) -> bool:

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
+
 from odeco._util.arguments import as_seed, check_choice, check_count, check_number, check_order
-from odeco._util.types import RngLike
+from odeco._util.types import FloatArray, RngLike
 from odeco.decompose.result import StreamDecomposition
 from odeco.display.progress import following
 from odeco.errors import ClusterError, FileFormatError, SourceError
@@ -27,6 +29,7 @@ from odeco.online.dask.partitions import WeightedRows, weights_in_column
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.run import Run
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
+from odeco.online.sums import RowSum
 from odeco.online.tree import rows_per_chunk, rows_per_unit
 from odeco.online.weights import PushedWeights, WeightedSource, WeightSum, without_column
 
@@ -88,9 +91,10 @@ def decompose_stream(
     order : int
         The order p of the moment.
     moment : {"raw", "cumulant"}
-        At order 4, ``"cumulant"`` decomposes the fourth cumulant, Σ κᵢ aᵢ⊗⁴ for rows Σ aᵢ sᵢ + noise, where the sources
-        sᵢ are independent with fourth cumulants κᵢ, and the noise is Gaussian with any covariance. ``"raw"``
-        decomposes E[x⊗⁴], for rows that are each one of several vectors.
+        ``"cumulant"`` decomposes the third or fourth cumulant, Σ κᵢ aᵢ⊗ᵖ for rows m + Σ aᵢ sᵢ + noise, where the
+        sources sᵢ are independent with cumulants κᵢ, and the noise is Gaussian with any covariance. ``"raw"``
+        decomposes E[x⊗ᵖ], for rows that are each one of several vectors, or whose mean is zero. At order 3 the cumulant
+        takes dense data that can be read again, and one pass more, for their mean m.
     columns, drop : sequence of str, optional
         The names of the columns to read, in this order, or of those to leave out, such as an index; for CSV, Parquet
         and Arrow files and for tables.
@@ -161,8 +165,6 @@ def decompose_stream(
     check_choice("method", method, METHODS)
     on_cluster = client is not None or is_on_cluster(data)
     selection = {"columns": columns, "drop": drop, "sample_weight": sample_weight}
-    read = partial(ClusterReader, client=client) if on_cluster else LocalReader
-    reader: LocalReader | ClusterReader = read(data, order=order, **selection)
     settings = Settings(
         n_components=n_components,
         method=method,
@@ -173,6 +175,8 @@ def decompose_stream(
         order=order,
         moment=moment,
     )
+    read = partial(ClusterReader, client=client) if on_cluster else LocalReader
+    reader: LocalReader | ClusterReader = read(data, order=order, centred=settings.centred, **selection)
     settings = replace(settings, n_passes=_passes(reader, settings, n_passes))
     fingerprint = "" if checkpoint is None else reader.fingerprint()
     seconds = check_number("checkpoint_seconds", checkpoint_seconds, 0, float("inf"), closed=True)
@@ -251,7 +255,9 @@ class LocalReader:
 
     digest: str | None = None
 
-    def __init__(self, data: Any, *, sample_weight: Any = None, order: int = 3, **selection: Any) -> None:
+    def __init__(
+        self, data: Any, *, sample_weight: Any = None, order: int = 3, centred: bool = False, **selection: Any
+    ) -> None:
         self.weighted: WeightedSource | None = None
         if sample_weight is not None:
             self.weighted = WeightedSource.of(data, sample_weight, check_order(order), **selection)
@@ -264,6 +270,7 @@ class LocalReader:
                 source = as_source(data, batch_rows=height, **selection)
             else:
                 source = as_source(source, batch_rows=height)
+        source = CentredSource(source) if centred else source
         self._source = source
         self.n_features, self.repeatable = source.n_features, source.repeatable
         self.columns: Sequence[str] | None = getattr(source, "columns", None)
@@ -289,6 +296,40 @@ class LocalReader:
             yield 0
 
 
+class CentredSource(Source):
+    """The rows of a source minus their mean, which is added up in a pass of its own before the first row is used."""
+
+    def __init__(self, source: Any) -> None:
+        if not source.repeatable or getattr(source, "sparse", False):
+            what = "sparse rows" if source.repeatable else "rows that can be read once only"
+            raise ValueError(
+                f"The third cumulant takes dense rows that can be read again, for their mean. Got {what}. Pass an "
+                "array or a file, or subtract the mean yourself and take moment='raw'."
+            )
+        self._source, self.name, self.path = source, source.name, None
+        self.n_features, self.n_rows = source.n_features, getattr(source, "n_rows", None)
+        self.columns = getattr(source, "columns", None)
+        self.identified = getattr(source, "identified", False)
+
+    def fingerprint(self) -> str:
+        """Return that of the source, and that its rows are centred."""
+        return f"{self._source.fingerprint()}:centred"
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """The mean of all rows, which does not depend on how they are cut."""
+        last = np.eye(self.n_features + 1)[:, -1:]
+        total = RowSum("image", last, 2)  # of rows (x, 1), the image of (0, 1) at order 2 is Σ (x, 1)
+        for block in self._source.iterate_from(0):
+            total.update(np.column_stack([block, np.ones(len(block), block.dtype)]))
+        return np.asarray(total.mean()[:-1, 0])
+
+    def _blocks(self, row: int) -> Iterator[Any]:
+        mean = self.mean
+        for block in self._source.iterate_from(row):
+            yield (block - mean).astype(block.dtype)
+
+
 class ClusterReader:
     """Rows on a cluster: its workers add them up, and the sums come back. The attributes are those of `LocalReader`."""
 
@@ -297,8 +338,21 @@ class ClusterReader:
     _checksum: int | None = None  # of the rows of the last whole pass
 
     def __init__(
-        self, data: Any, *, client: Any, order: int, columns: Any = None, drop: Any = None, sample_weight: Any = None
+        self,
+        data: Any,
+        *,
+        client: Any,
+        order: int,
+        centred: bool,
+        columns: Any = None,
+        drop: Any = None,
+        sample_weight: Any = None,
     ) -> None:
+        if centred:
+            raise ValueError(
+                "The third cumulant is that of rows that this process reads. Got rows on a cluster. Subtract their "
+                "mean there, such as rows - rows.mean(axis=0) of a Dask array, and take moment='raw'."
+            )
         self.weighted: PushedWeights | None = None
         if isinstance(sample_weight, str):
             name, sample_weight = sample_weight, weights_in_column(data, sample_weight, client)
