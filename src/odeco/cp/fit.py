@@ -103,31 +103,32 @@ def refine(
     max_steps : int
         The largest number of steps that succeed; the same number may fail.
     """
-    signs, points = problem.as_points(start)
-    images = problem.image(points)
-    gain = problem.gain(signs, points, images)
-    damping, history, converged = _FIRST_DAMPING, list[float](), points.shape[1] == 0
-    for _ in range(2 * max_steps):
-        if converged or len(history) == max_steps or damping > _MAX_DAMPING:
-            break
-        step = problem.step(signs, points, problem.descent(signs, points, images), damping)
-        length = float(np.linalg.norm(step) / np.linalg.norm(points))
-        tried_images = problem.image(points + step)
-        tried_gain = problem.gain(signs, points + step, tried_images)
-        won = tried_gain - gain
-        # Between gains that differ by less than their rounding errors, the later one is taken: its step is shorter.
-        doubtful = 16 * problem.oracle.rounding * abs(gain)
-        too_little = negligible / problem.noise.n_entries * max(0.0, problem.whole - gain)
-        converged = length <= tolerance or doubtful < won <= too_little
-        if won >= -doubtful:
-            points, images, gain = points + step, tried_images, tried_gain
-            damping *= _LESS
-            history.append(length)
-        else:
-            damping *= _MORE
-    components = problem.from_points(signs, points)
-    residuals = problem.residuals(components, points, images)
-    return Fit(components, gain, residuals, tuple(history), converged)
+    with one_blas_thread():  # once for all steps: each of them would set and lift the limit many times
+        signs, points = problem.as_points(start)
+        images = problem.image(points)
+        gain = problem.gain(signs, points, images)
+        damping, history, converged = _FIRST_DAMPING, list[float](), points.shape[1] == 0
+        for _ in range(2 * max_steps):
+            if converged or len(history) == max_steps or damping > _MAX_DAMPING:
+                break
+            step = problem.step(signs, points, problem.descent(signs, points, images), damping)
+            length = float(np.linalg.norm(step) / np.linalg.norm(points))
+            tried_images = problem.image(points + step)
+            tried_gain = problem.gain(signs, points + step, tried_images)
+            won = tried_gain - gain
+            # Between gains that differ by less than their rounding errors, the later one is taken: its step is shorter.
+            doubtful = 16 * problem.oracle.rounding * abs(gain)
+            too_little = negligible / problem.noise.n_entries * max(0.0, problem.whole - gain)
+            converged = length <= tolerance or doubtful < won <= too_little
+            if won >= -doubtful:
+                points, images, gain = points + step, tried_images, tried_gain
+                damping *= _LESS
+                history.append(length)
+            else:
+                damping *= _MORE
+        components = problem.from_points(signs, points)
+        residuals = problem.residuals(components, points, images)
+        return Fit(components, gain, residuals, tuple(history), converged)
 
 
 def fit_in_span(
