@@ -196,7 +196,9 @@ def _selection(info: Info) -> str:
     stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
     if stated:
         shaped = ", if every group has the shape of a component" if 0 < info.n_groups < k else ""
-        shaped += ", if rows of one state do not depend on each other" if info.doubt else ""
+        if info.doubt:
+            one = "answers of one class" if info.doubt == "scale" else "rows of one state"
+            shaped += f", if {one} do not depend on each other"
         text += f" ({'; '.join(stated)}{shaped})"
     if others:
         text += f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} nearly as good"

@@ -72,7 +72,7 @@ class Info(State):
     n_groups : int
         The number of groups after components that may be parts of one are joined; 0 if it is not known.
     doubt : str
-        What was found that the model rules out (of sequences: `odeco.models.hmm.assumptions`); empty if nothing was.
+        What was found that the model rules out (`assumptions` of sequences and of classes); empty if nothing was.
     """
 
     n_samples: int = array_field(kind="i", low=0)

@@ -102,6 +102,11 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None, n_parameters: int, posteri
         return f"{k} classes that noise hides: all answer as all respondents do. A larger epsilon would help."
     if privacy is not None:
         return f"{k} classes, learnt with noise that hides each respondent."
+    if fit.info.doubt == "scale":
+        return (
+            f"{k} classes that may be steps of a scale: one trait in which respondents differ by degrees, without "
+            "classes, explains the answers better (BIC)."
+        )
     return separation_verdict(posterior, "class", "complete respondent")
 
 

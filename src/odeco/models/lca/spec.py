@@ -15,9 +15,10 @@ from odeco.models.engine.description import Description
 from odeco.models.engine.em import Calibration, EMResult, Step, squarem
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
-from odeco.models.engine.rows import count_rows
+from odeco.models.engine.rows import count_rows, split
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import Forgetting
+from odeco.models.lca.assumptions import doubt_of
 from odeco.models.lca.categories import Categories, from_texts, to_texts
 from odeco.models.lca.classes import (
     Classes,
@@ -114,6 +115,15 @@ class ClassSpec(EMSpec):
     def prepare(self, rows: IndexArray, context: AnswersContext) -> Bits:
         """Return the indicators of the answers."""
         return context.questions.indicators(rows)
+
+    def fit(self, data: Any, base: AnswersContext, seed: int) -> Fit:
+        """Return the classes, and whether they may be steps of a scale."""
+        found = super().fit(data, base, seed)
+        marked, weights = split(data)
+        if weights is not None:
+            return found
+        doubt = doubt_of(found.params, marked, base.questions, self.n_parameters(found.params))
+        return replace(found, info=replace(found.info, doubt=doubt))
 
     def update_context(self, context: AnswersContext, data: Any) -> AnswersContext:
         """Return the context with the answers of more respondents counted."""
