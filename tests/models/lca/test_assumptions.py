@@ -64,9 +64,10 @@ def test_the_likelihood_of_a_trait_is_the_integral_over_it_and_a_maximum():
         return np.exp(chosen.sum()) * norm.pdf(t)
 
     planted = sum(
-        count * np.log(quad(density, -8, 8, args=(pattern,))[0]) for pattern, count in zip(patterns, counts, strict=True)
+        count * np.log(quad(density, -8, 8, args=(pattern,))[0])
+        for pattern, count in zip(patterns, counts, strict=True)
     )
-    # Ten parameters are fitted: twice the gain over the truth is a chi-squared variable with as many degrees of freedom.
+    # Ten parameters are fitted: twice the gain over the truth is chi-squared with as many degrees of freedom.
     assert 0 < 2 * (found - planted) < 30
 
 

@@ -36,7 +36,7 @@ _N_STEPS = 5
 #: A question counts as answered by so many respondents more, at every node, with the frequencies of all.
 _PRIOR = 1e-2
 
-#: A difference of BIC that is strong evidence (Kass and Raftery, Journal of the American Statistical Association, 1995).
+#: A difference of BIC that is strong evidence (Kass and Raftery, Journal of the American Statistical Association 1995).
 _STRONG = 6.0
 
 #: At most this many indicators of answers are compared, those of the first respondents.
