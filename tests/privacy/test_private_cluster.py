@@ -471,8 +471,13 @@ def test_an_error_about_private_texts_on_a_worker_names_the_file_only(votes, tmp
     assert "texts.csv must be well-formed CSV" in said
     assert "4711" not in said
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
-    assert run_command(["topics", str(tmp_path / "missing.csv"), *arguments]) != 0
-    assert "missing.csv" in capsys.readouterr().err
+    for name, text in (("missing.csv", None), ("missing.parquet", None), ("damaged.parquet", "secret 4711")):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        assert run_command(["topics", str(tmp_path / name), *arguments]) != 0
+        said = capsys.readouterr().err
+        assert name in said
+        assert "4711" not in said
 
 
 class Unreadable:
