@@ -35,6 +35,7 @@ from threadpoolctl import threadpool_limits
 import odeco
 from odeco._util.threads import one_thread
 from odeco.io import as_source
+from odeco.io.documents import text_parts
 from odeco.online import RowSum
 from odeco.online.dask import as_cluster_rows
 from odeco.online.dask.requests import sum_over_rows
@@ -236,7 +237,11 @@ def ceiling(patterns: dict[str, str]) -> None:
 
 def compare_private(folder: Path, share: float) -> None:
     """Print times of private runs and of topics in this process and on two workers; the releases are the same."""
-    from odeco.models import TensorLDA  # not in workers, which import this file and measure their memory
+    # Not in workers, which import this file and measure their memory.
+    from odeco.models import TensorLDA
+    from odeco.models.lda.cluster import count_words_on_cluster
+    from odeco.models.lda.private_vocabulary import keep_words
+    from odeco.models.lda.vocabulary import CountedWords, count_words
 
     me, generator = psutil.Process(), np.random.default_rng(0)
     budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-9}
@@ -251,16 +256,32 @@ def compare_private(folder: Path, share: float) -> None:
     counts.sum_duplicates()
     sparse.save_npz(folder / "counts.npz", counts, compressed=False)
     rows, documents = [folder / "rows.npy"], [folder / "counts.npz"]
+    users = generator.permutation(counts.shape[0]) // 5
+    for part, some in enumerate(np.array_split(np.arange(counts.shape[0]), 4)):
+        texts = (" ".join(f"word{place}" for place in np.repeat(*counts_of(counts, row))) for row in some)
+        (folder / f"texts-{part}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    parts = text_parts(sorted(folder.glob("texts-*.txt")), None, private=True)
 
     def entries(client: Any = None) -> Any:
         settings: dict[str, Any] = {"unit": "record", "norm_bound": 8.0, "rng": 0, "noise": SeededNoiseForTests(0)}
         found = odeco.decompose_privately(open_private(rows), 5, **budget, **settings, client=client)
         return found.vectors
 
-    def private_topics(client: Any = None) -> Any:
-        model = TensorLDA(10, **budget, random_state=0)
+    def private_topics(client: Any = None, *, groups: Any = None) -> Any:
+        model = TensorLDA(10, **budget, random_state=0, unit="document" if groups is None else "user")
         given = counts if client is None else open_private(documents)
-        return model.fit(given, client=client).topic_word_.shape  # the noise differs from run to run
+        return model.fit(given, groups=groups, client=client).topic_word_.shape  # the noise differs from run to run
+
+    def private_texts(client: Any = None) -> Any:
+        if client is None:
+            counted = count_words((text for part in parts for text in part), allow_empty=True)
+        else:
+            found, words = count_words_on_cluster(parts, private=True, client=client)
+            counted = CountedWords(found, words, words.size)
+        limits: Any = {"max_words": n_words, "stop_words": (), "min_documents": 1, "max_share": 1.0}
+        loose = budget | {"epsilon": 50.0}  # so that so few documents have words that pass; times do not depend on it
+        kept, vocabulary = keep_words(counted, **loose, **limits)
+        return TensorLDA(10, **loose, random_state=0).fit(kept.counts, vocabulary=vocabulary).topic_word_.ndim
 
     def number(client: Any = None) -> Any:
         model = TensorLDA("auto", max_iter=0, random_state=0)
@@ -268,9 +289,12 @@ def compare_private(folder: Path, share: float) -> None:
 
     print("| run | plain s | two workers s | ratio | processor time, ratio |")
     print("|---|---|---|---|---|")
-    runs = {
+    runs: dict[str, Callable[..., Any]] = {
         f"private components of {n_rows:,} rows, d = {d}": entries,
         f"private topics of {counts.shape[0]:,} documents, {n_words:,} words": private_topics,
+        "of users with five of them each, together": partial(private_topics, groups=np.arange(counts.shape[0]) // 5),
+        "of users with five of them each, anywhere": partial(private_topics, groups=users),
+        "of the same documents as texts, words by noisy votes": private_texts,
         "topics of the same documents, their number selected": number,
     }
     with cluster_of(2, allocator=True) as client, warnings.catch_warnings():
@@ -280,6 +304,12 @@ def compare_private(folder: Path, share: float) -> None:
             assert np.array_equal(run(), run(client)), "other bits"
             (plain, plain_cpu), (there, cpu) = best(run, [me]), best(partial(run, client), [me, *workers])
             print(f"| {name} | {plain:.2f} | {there:.2f} | {there / plain:.2f} | {cpu / plain_cpu:.2f} |", flush=True)
+
+
+def counts_of(counts: Any, row: int) -> tuple[Any, Any]:
+    """Return the words of a document, and how often it has each."""
+    places = slice(*counts.indptr[row : row + 2])
+    return counts.indices[places], counts.data[places].astype(int)
 
 
 def wide(d: int = 1_000_000, n_candidates: int = 64, n_rows: int = 2**15, stored: int = 100) -> None:

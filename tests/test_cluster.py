@@ -559,6 +559,12 @@ class TestRefusals:
             odeco.decompose_stream(tmp_path / "rows.csv", 1, client=client)
         with pytest.raises(TypeError, match=r"`client` must be a dask\.distributed\.Client"):
             odeco.decompose_stream(ROWS, 1, client="tcp://127.0.0.1:1")
+        frame = pytest.importorskip("pandas").DataFrame({"a": [1.0, np.nan, 2.0], "b": [1.0, 2.0, 3.0]})
+        lazy = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
+        with pytest.raises(odeco.SourceError, match=r"^Row 1 of the Dask array holds NaN in column 'a'"):
+            odeco.decompose_stream(lazy, 1)
+        with pytest.raises(odeco.SourceError, match=r"^All columns of the Dask dataframe .* Column 't' holds"):
+            odeco.decompose_stream(lazy.assign(t="x"), 1)
         with pytest.raises(odeco.SourceError, match="two axes"):
             odeco.decompose_stream(da.zeros(5), 1)
         wrong = odeco.online.dask.from_delayed([dask.delayed(np.ones)((5, 2))], n_features=2, n_rows=[6])

@@ -29,6 +29,7 @@ dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 import odeco.online.dask  # noqa: E402
+from odeco.models.lda.cluster import count_words_on_cluster  # noqa: E402
 
 N, D = 500, 5
 
@@ -470,8 +471,29 @@ def test_an_error_about_private_texts_on_a_worker_names_the_file_only(votes, tmp
     assert "texts.csv must be well-formed CSV" in said
     assert "4711" not in said
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
-    assert run_command(["topics", str(tmp_path / "missing.csv"), *arguments]) != 0
-    assert "missing.csv" in capsys.readouterr().err
+    for name, text in (("missing.csv", None), ("missing.parquet", None), ("damaged.parquet", "secret 4711")):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        assert run_command(["topics", str(tmp_path / name), *arguments]) != 0
+        said = capsys.readouterr().err
+        assert name in said
+        assert "4711" not in said
+
+
+class Unreadable:
+    """Texts whose reader has a fault of its own, which quotes one of them."""
+
+    def __iter__(self):
+        raise ValueError("the record 4711 is wrong")
+
+
+@pytest.mark.parametrize("words", [None, ["apple", "banana"]])
+def test_any_other_error_about_private_texts_is_one_fixed_sentence(words, caplog):
+    with pytest.raises(RuntimeError) as caught:
+        count_words_on_cluster([Unreadable()], words, private=True)
+    assert str(caught.value) == "Rows of a private run could not be added up on a worker. Nothing was released."
+    assert caught.value.__cause__ is None
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 def test_private_texts_without_any_word_fail_by_their_votes_alone(tmp_path, capsys):
@@ -505,6 +527,30 @@ def test_words_in_another_order_than_those_of_the_counts_are_refused(tmp_path, c
     (tmp_path / "words.txt").write_text("\n".join(reversed(words)))
     assert run_command([*arguments, "--scheduler", distributed.get_client().scheduler.address]) != 0
     assert "must have the words of counts-0.npz in their order" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("bound", ["2", "auto"])
+def test_users_of_the_private_command_are_those_of_one_machine(bound, tmp_path, capsys):
+    rows = many("float64")
+    np.save(tmp_path / "a.npy", rows[:4000])
+    np.save(tmp_path / "b.npy", rows[4000:])
+    users = np.random.default_rng(3).integers(0, 700, size=BIG)  # with rows in both files
+    (tmp_path / "users.txt").write_text("\n".join(map(str, users)))
+    arguments = ["private", str(tmp_path / "a.npy"), str(tmp_path / "b.npy"), "-k", "2", "--epsilon", "1"]
+    arguments += ["--delta", "1e-6", "--unit", "user", "--groups", str(tmp_path / "users.txt"), "--norm-bound", bound]
+    seen = []
+    for more in ([], ["--scheduler", distributed.get_client().scheduler.address]):
+        code, found = record(
+            lambda more=more: run_command([*arguments, "--yes", "--json", *more]), SeededNoiseForTests(1)
+        )
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        seen.append((found, said.out))
+    (here, said), (there, said_there) = seen
+    assert here.scales == there.scales
+    for one, other in zip(here.exact, there.exact, strict=True):
+        assert np.array_equal(one, other)
+    assert said == said_there
 
 
 # ---- nothing is said about a row ------------------------------------------------------------------------------------

@@ -162,8 +162,9 @@ def learn(
     model, messages = _fit(
         n_components, given, train, guarantee, groups=read.groups, vocabulary=vocabulary, callback=show, **words_known
     )
-    show("measuring", 0, None)
     counts = train if here else None
+    if counts is not None and not private:
+        show("measuring", 0, None)
     summary = summarise_topics(model, kept.words, counts, held_out, seed=given["seed"], advice=messages)
     return Learnt(model, summary, corpus, kept)
 

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -56,7 +57,8 @@ def text_parts(paths: Iterable[Path], column: str | None, *, private: bool) -> l
     for path in paths:
         n_groups = 0
         if path.suffix.lower() == _PARQUET and column is not None:
-            with path.open("rb") as file:
+            fault = import_arrow(path.name).ArrowException
+            with suppress(fault, OSError), path.open("rb") as file:  # whoever reads it says what is wrong
                 n_groups = import_arrow(path.name, _PARQUET).ParquetFile(file, pre_buffer=False).num_row_groups
         groups: list[int | None] = [*range(n_groups)] if n_groups > 1 else [None]
         parts += [TextPart(str(path), column, private, group) for group in groups]

@@ -372,7 +372,7 @@ class Selection:
                 close = get_close_matches(wanted, names, 1)
                 listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
                 hint = f"Did you mean {close[0]!r}?" if close and close[0] != wanted else f"It has: {listed}."
-                if f"{wanted}=" in name:  # a key of a Hive folder
+                if f"/{wanted}=" in f"/{name}":  # a key of a Hive folder
                     hint = f"It is in a folder of {wanted!r}, which is not a column. Leave it out, or pass "
                     hint += "polars.scan_parquet(folder, hive_partitioning=True)."
                 raise SourceError(

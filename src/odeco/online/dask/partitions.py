@@ -19,6 +19,7 @@ from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import SourceError
 from odeco.io.coerce import as_source, pieces_of
+from odeco.io.errors import source_error
 from odeco.io.reading import cut_into
 from odeco.io.rows import is_sparse, row_slice, stored_numbers, to_csr
 from odeco.io.source import chosen_columns, names_of
@@ -385,6 +386,9 @@ def as_cluster_rows(
         return rows
     names = names_of(data) if hasattr(data, "to_dask_array") else None
     if hasattr(data, "to_dask_array"):
+        for column, dtype in data.dtypes.items():
+            if dtype.kind not in "iufb":
+                raise source_error("column", "the Dask dataframe", column=column, what=dtype)
         data = data.to_dask_array(lengths=True)
     if not hasattr(data, "chunks"):
         raise TypeError(f"Rows must be a Dask array or dataframe. Got {type(data).__name__}. Convert it.")

@@ -47,13 +47,15 @@ class Piece(NamedTuple):
         return self.stop - self.start if self.chosen is None else int(self.chosen.sum())
 
 
-def read(pieces: list[Piece], blocks: list[Any], n_features: int, name: str) -> Iterator[Block]:
+def read(
+    pieces: list[Piece], blocks: list[Any], n_features: int, name: str, columns: tuple[str, ...] | None = None
+) -> Iterator[Block]:
     """Yield the rows of pieces, checked; an error names the file, or the collection, and the row in it."""
     for number, piece in enumerate(pieces):
         if isinstance(piece.source, Source):
             found = _first_rows(piece.source.iterate_from(piece.start), piece.stop - piece.start)
         else:
-            found = _GivenBlock(blocks[number], n_features, name).iterate_from(piece.first)
+            found = _GivenBlock(blocks[number], n_features, name, columns).iterate_from(piece.first)
         found = found if piece.chosen is None else _chosen_rows(found, piece.chosen)
         yield from found if piece.roots is None else _times(found, piece.roots)
 
@@ -83,8 +85,8 @@ def _times(blocks: Iterator[Block], roots: FloatArray) -> Iterator[Block]:
 class _GivenBlock(Source):
     """A block of a Dask collection; errors count its rows from the first of the collection."""
 
-    def __init__(self, block: Any, n_features: int, name: str) -> None:
-        self._block, self.n_features, self.name = block, n_features, name
+    def __init__(self, block: Any, n_features: int, name: str, columns: tuple[str, ...] | None) -> None:
+        self._block, self.n_features, self.name, self.columns = block, n_features, name, columns
 
     def fingerprint(self) -> str:
         """Return the name; it is not used."""

@@ -50,6 +50,8 @@ class Task(NamedTuple):
         The number of all rows.
     limit : RowLimit or None
         Where rows are kept: the most of them.
+    columns : tuple of str or None
+        The names of the columns of a Dask dataframe, for errors.
     """
 
     kind: Kind
@@ -61,6 +63,7 @@ class Task(NamedTuple):
     versions: tuple[tuple[str, str], ...]
     n_rows: int
     limit: RowLimit | None = None
+    columns: tuple[str, ...] | None = None
 
 
 def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]) -> Part | PrivateFault:
@@ -73,7 +76,7 @@ def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]
         if task.kind == "rows":
             return _pick_rows(task, pieces, blocks)
         total, checksum = RowSum(task.kind, block, task.order), 0
-        for rows in read(pieces, blocks, task.n_features, task.name):
+        for rows in read(pieces, blocks, task.n_features, task.name, task.columns):
             total.update(rows)
             checksum += sum_of_bits(rows) if blocks else 0  # a file that changes is noticed by its reader
     check_count_of(pieces, total.n_rows, task.name)
@@ -91,7 +94,7 @@ def _add_clipped(task: Task, block: FloatArray, private_rows: Iterator[Any]) -> 
 def _pick_rows(task: Task, pieces: list[Piece], blocks: list[Any]) -> Part:
     """Return rows of a node that are evenly spaced over all rows: what is kept of it in the end, and little more."""
     kept, checksum, n_rows, threshold = list[Any](), 0, 0, ALL_ROWS
-    for rows in read(pieces, blocks, task.n_features, task.name):
+    for rows in read(pieces, blocks, task.n_features, task.name, task.columns):
         check_size(rows, task.order, of=rows)
         first, limit = pieces[0].first + n_rows, task.limit
         if limit is not None:
@@ -117,7 +120,8 @@ def sum_over_rows(
     to a `limit`, workers return little more than that.
     """
     unit, known = rows_per_unit(rows.n_features, sparse=rows.sparse), rows.cluster.versions
-    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, known, rows.n_rows, limit)
+    names = None if rows.in_files else rows.columns  # files know theirs
+    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, known, rows.n_rows, limit, names)
     return Order(add_up, task, block, unit, private=norm_bound is not None)
 
 

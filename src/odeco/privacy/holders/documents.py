@@ -257,7 +257,8 @@ def _add_lengths(first: int, last: int, units: Units, total: FloatArray) -> None
     """Add the histogram of the lengths of documents; where each is a unit it is made of ones, and exact."""
     documents = units.documents[first : last + 1]
     entries, n_units = units.entries[documents[0] : documents[-1] + 1], last - first
-    sizes = np.add.reduceat(np.append(units.counts[: entries[-1]], 0.0), entries[:-1])
+    own = np.append(units.counts[entries[0] : entries[-1]], 0.0)
+    sizes = np.add.reduceat(own, entries[:-1] - entries[0])
     used = np.diff(entries) > 0
     bins = np.searchsorted(LENGTH_EDGES, sizes[used], side="right") - 1
     unit = np.repeat(np.arange(n_units), np.diff(documents))[used]
