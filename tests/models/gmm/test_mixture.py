@@ -366,3 +366,13 @@ def test_rows_that_are_zero_in_a_column_of_other_numbers_are_a_component(kind):
     assert adjusted_rand_score(np.arange(400) % 2, model.predict(rows)) == 1
     assert "x0 0 (all" in model.summary()
     assert TensorMixture("auto", covariance_type=kind, random_state=0).fit(rows).n_components_ == 2
+
+
+@pytest.mark.parametrize("n_rows", [40, 60])
+def test_certainty_is_stated_for_as_many_rows_as_it_was_fitted_to(n_rows):
+    # Two groups ten deviations apart are found in either; planted tables for the certainty have 60 rows and more.
+    rows = np.random.default_rng(0).standard_normal((n_rows, 2)) + 10 * (np.arange(n_rows) % 2)[:, None]
+    model = TensorMixture("auto", covariance_type="spherical", random_state=0).fit(rows)
+    assert model.n_components_ == 2
+    assert ("at least 2: 99%" in model.summary()) == (n_rows >= 60)
+    assert ("not known for fewer than 60 rows" in model.summary()) == (n_rows < 60)

@@ -229,6 +229,16 @@ def test_the_summary_begins_with_a_verdict():
     assert "1 iterations were not enough" in LatentClasses(2, max_iter=1, tol=0, random_state=0).fit(X).summary()
 
 
+def test_the_summary_names_a_question_that_is_nearly_an_id():
+    # Every fifth of 200 respondents shares the id of another: 160 different answers, and three questions that depend.
+    X = np.repeat(PATTERNS, ROLE_CONFLICT, axis=0)[:200]
+    ids = np.where(np.arange(200) % 5 == 4, np.arange(200) - 1, np.arange(200))
+    summary = LatentClasses(1, random_state=0).fit(np.column_stack([X, ids])).summary()
+    assert "160 different answers, nearly as an id has" in summary
+    assert summary.startswith("One class: the model takes answers to different questions to be independent.")
+    assert "as an id has" not in LatentClasses(1, random_state=0).fit(X).summary()
+
+
 def test_the_picture_has_a_row_for_each_class_and_a_column_for_each_answer():
     X = np.repeat(PATTERNS, ROLE_CONFLICT, axis=0)
     model = LatentClasses(2, random_state=0).fit(X)

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from odeco.datasets import planted_topics
 from odeco.errors import WordCountError
-from odeco.models.lda.counts import as_counts, count_chunks
+from odeco.models.lda.counts import as_counts, count_chunks, multiply, sample_for_triples
 from odeco.models.lda.moments import WordMoment, WordSums, corrected_core
 
 #: Sums of some thousand products of numbers of size one, in double precision.
@@ -78,6 +78,46 @@ def test_in_many_directions_the_core_of_triples_has_single_precision():
     sums.update(counts)
     expected = np.einsum("abc,ai,bj,ck->ijk", triples, basis, basis, basis, optimize=True)
     assert np.abs(sums.triple_core() - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def sample_of(counts, n_directions):
+    """The only chunk of these documents, and its sample in a basis of the first words."""
+    (chunk,) = count_chunks(as_counts(counts))
+    basis = np.eye(counts.shape[1], n_directions, dtype=np.float32 if n_directions > 64 else np.float64)
+    inside = multiply(chunk.rows, basis, parallel=False)
+    return chunk, inside, *sample_for_triples(chunk, inside)
+
+
+def test_a_sample_for_triples_has_the_sum_of_all_documents_on_average():
+    # Document i is kept with probability pᵢ = min(1, 48 ℓᵢ), by its leverage score ℓᵢ, and then has its weight over pᵢ.
+    # The number of documents has the variance Σ pᵢ(1 − pᵢ), the sum of weights Σ (1/pᵢ − 1) wᵢ²: four standard errors.
+    counts = np.random.default_rng(0).poisson(0.3, size=(9_000, 80))
+    chunk, all_inside, sample, inside = sample_of(counts, 70)
+    rows = np.sqrt(chunk.pair)[:, None] * all_inside
+    chances = np.minimum(1, 48 * np.einsum("ni,ij,nj->n", rows, np.linalg.inv(rows.T @ rows), rows, optimize=True))
+    assert chances.sum() <= 48 * 70
+    assert len(inside) == sample.rows.shape[0] == sample.triple.size
+    assert abs(len(inside) - chances.sum()) < 4 * np.sqrt(np.sum(chances * (1 - chances)))
+    error = np.sqrt(np.sum((1 / chances - 1) * chunk.triple**2))
+    assert abs(sample.triple.sum() - chunk.triple.sum()) < 4 * error
+
+
+def test_a_sample_for_triples_keeps_the_only_document_of_a_direction():
+    # Its leverage score is 1, so it is kept, and counts once.
+    counts = np.random.default_rng(0).poisson(0.5, size=(9_000, 80))
+    counts[:, 0], counts[4_567, 0] = 0, 5
+    chunk, inside, sample, kept = sample_of(counts, 70)
+    only, place = np.flatnonzero(inside[:, 0]), np.flatnonzero(kept[:, 0])
+    assert place.size == 1
+    np.testing.assert_allclose(sample.triple[place], chunk.triple[only])
+
+
+@pytest.mark.parametrize(("n_documents", "n_directions"), [(5_000, 64), (3_300, 70)])
+def test_in_few_directions_or_with_few_documents_all_are_in_the_sample(n_documents, n_directions):
+    counts = np.random.default_rng(0).poisson(0.5, size=(n_documents, 80))
+    chunk, inside, sample, kept = sample_of(counts, n_directions)
+    assert sample is chunk
+    assert kept is inside
 
 
 def test_group_cores_are_those_of_every_eighth_document():

@@ -188,13 +188,19 @@ def _share_html(weight: float | None) -> str:
     return f"<span style='{bar}'></span> {weight:.0%}"
 
 
+#: Certainties were fitted to planted tables of this many rows and more.
+_FEWEST_ROWS = 60
+
+
 def _selection(info: Info) -> str:
     """Return how certain a number of components is that was selected by cross-validation."""
     k, others = info.selected, [str(number) for number in info.tried[info.tried_as_good] if number != info.selected]
     text = f"{k} was selected by cross-validation"
     certain = {"at least": info.at_least if k > 1 else math.nan, "exactly": info.exactly}
     stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
-    if stated:
+    if stated and info.n_samples < _FEWEST_ROWS:
+        text += f" (how certain that is, is not known for fewer than {_FEWEST_ROWS} rows)"
+    elif stated:
         shaped = ", if every group has the shape of a component" if 0 < info.n_groups < k else ""
         if info.doubt:
             one = "answers of one class" if info.doubt == "scale" else "rows of one state"

@@ -29,6 +29,9 @@ _MIN_DIFFERENCE = 0.1
 #: A figure shows names up to this length, and of at most this many answers.
 _MAX_LENGTH, _MAX_LABELS = 24, 120
 
+#: A question is nearly an id if it has more different answers than these, and than this share of the respondents.
+_FEWEST_ANSWERS, _ID_SHARE = 10, 0.5
+
 #: Number of respondents that are drawn from the classes to see how often their class is identified.
 _N_DRAWN = 4000
 
@@ -59,8 +62,14 @@ def describe(fit: Fit, names: Sequence[str], privacy: PrivacyReport | None, n_pa
     table = _answers_table(classes, labels, frequencies, Questions(context.sizes), questions)
     verdict = _verdict(fit, privacy, n_parameters, posterior)
     sizes = (("respondents", f"{fit.info.n_samples:,}"), ("questions", f"{len(names):,}"))
-    facts = (fact, f"Start: {fit.info.init}.") if fit.info.init and privacy is None else (fact,)
-    return Description(verdict, facts, tuple(components), (panel,), (table,), sizes, tuple(questions.tolist()))
+    facts = [fact, f"Start: {fit.info.init}."] if fit.info.init and privacy is None else [fact]
+    most = int(np.argmax(context.sizes))
+    if privacy is None and context.sizes[most] > max(_FEWEST_ANSWERS, _ID_SHARE * fit.info.n_samples):
+        facts.append(
+            f"{names[most]!r} has {context.sizes[most]:,} different answers, nearly as an id has. Each is a parameter "
+            "of every class, and hides classes that other questions show: leave it out."
+        )
+    return Description(verdict, tuple(facts), tuple(components), (panel,), (table,), sizes, tuple(questions.tolist()))
 
 
 def _drawn_posterior(classes: Classes, questions: Questions) -> FloatArray:
@@ -97,7 +106,7 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None, n_parameters: int, posteri
     if bits < 60 and n_parameters > 2**bits - 1:
         return f"{k} classes, more than the questions can identify: other classes explain the answers as well."
     if k == 1:
-        return "One class: answers to different questions do not depend on each other."
+        return "One class: the model takes answers to different questions to be independent."
     if privacy is not None and not fit.info.converged:
         return f"{k} classes that noise hides: all answer as all respondents do. A larger epsilon would help."
     if privacy is not None:

@@ -42,12 +42,18 @@ _LANES = 8
 #: This many documents, or words, are contracted at a time: the caches hold their coordinates in a basis.
 _BLOCK_HEIGHT = 2**11
 
-#: Of the parts of words that repeat, those with less than this share of the sum are left out in many directions. The
-#: error of sampling documents is thousands of times as large.
-_NEGLIGIBLE = 1e-6
+#: Of the parts of words that repeat, those with less than this share of the sum are left out in many directions: about
+#: a thousandth of the moment, where the error of sampling documents is some hundredths.
+_NEGLIGIBLE = 1e-5
 
-#: A thread computes the entries [a, b, c] of a third moment for this many b.
-_MIDDLES = 8
+#: In many directions, documents are sampled for the third moment: at most this many for each direction of a chunk.
+_SAMPLED_PER_DIRECTION = 48
+
+#: Directions with less than this share of the strongest have no say in the sample: single precision does not hold them.
+_HARDLY_THERE = 1e-6
+
+#: A thread computes the entries [a, b, c] of a third moment for this many b; in single precision one product has four.
+_MIDDLES, _TOGETHER = 8, 4
 
 #: In more directions than this, products of triples are in single precision; see `core_dtype`.
 _DOUBLE_DIRECTIONS = 64
@@ -294,7 +300,7 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     `inside` is C B for the counts C of the chunk. With y = Bᵀc for a document c, and wᵥ the row of B that belongs to
     word v, the sum over triples of distinct positions is Σ y⊗y⊗y minus the three placements of wᵥ⊗wᵥ⊗rᵥ, summed over
     words, with r = d − ⅔ a w, d = Σ c yᵀ and a = Σ c over documents, each with its weight. Only entries [a, b, c] with
-    a ≤ b ≤ c are computed, a sixth of them, as matrix products for one b at a time.
+    a ≤ b ≤ c are computed, a sixth of them, as matrix products for one b at a time, or in single precision for some.
     """
     m = inside.shape[1]
     dtype: Any = core_dtype(m)
@@ -304,30 +310,65 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     repeated -= (2 / 3) * (chunk.columns @ chunk.triple)[:, None] * local
     sizes = np.einsum("vm,vm->v", local, local) * np.linalg.norm(repeated, axis=1)
     kept = sizes > (_NEGLIGIBLE * sizes.sum() if dtype is np.float32 else 0.0)
-    total = np.zeros((m, m, m))
+    total, together = np.zeros((m, m, m)), _TOGETHER if dtype is np.float32 else 1
 
     def in_blocks(*arrays: FloatArray) -> list[tuple[FloatArray, ...]]:
         """Return rows in blocks, each transposed: products of directions are then those of contiguous numbers."""
         parts = blocks(arrays[0].shape[0])
         return [tuple(np.ascontiguousarray(each[part].T, dtype=dtype) for each in arrays) for part in parts]
 
+    def flat(products: FloatArray) -> FloatArray:
+        return products.reshape(-1, products.shape[-1])
+
     of_documents, of_words = in_blocks(weighted, inside), in_blocks(local[kept], repeated[kept])
 
     def work(start: int) -> None:
-        middles = range(start, min(start + _MIDDLES, m))
-        for left, right in of_documents:
-            for b in middles:
-                total[: b + 1, b, b:] += left[: b + 1] @ (right[b:] * right[b]).T
-        for w, r in of_words:
-            for b in middles:
-                once = w[b:] * r[b] + r[b:] * w[b]
-                total[: b + 1, b, b:] -= w[: b + 1] @ once.T + r[: b + 1] @ (w[b:] * w[b]).T
+        end = min(start + _MIDDLES, m)
+        for b in range(start, end, together):
+            stop = min(b + together, end)
+            for left, right in of_documents:
+                if together > 1 and 2 * b < m:  # of the axes a and c, the one with fewer directions makes pairs with b
+                    product = flat(right[:stop, None] * right[b:stop]) @ left[b:].T
+                else:
+                    product = left[:stop] @ flat(right[b:stop, None] * right[b:]).T
+                total[:stop, b:stop, b:] += product.reshape(stop, stop - b, m - b)
+            for w, r in of_words:
+                once = w[b:stop, None] * r[b:] + w[b:] * r[b:stop, None]
+                twice = w[b:stop, None] * w[b:]
+                product = w[:stop] @ flat(once).T + r[:stop] @ flat(twice).T
+                total[:stop, b:stop, b:] -= product.reshape(stop, stop - b, m - b)
 
     parallel = parallel and (chunk.rows.shape[0] + chunk.words.size) * m**3 >= _PARALLEL_WORK
     for _ in map_blocks(work, range(0, m, _MIDDLES), parallel=parallel):
         pass
     _fill_from_sorted(total)
     return total
+
+
+def sample_for_triples(chunk: CountChunk, inside: FloatArray) -> tuple[CountChunk, FloatArray]:
+    """Return the documents of a chunk for `triple_core`, and their coordinates: in many directions only a sample.
+
+    A document is kept with probability p = min(1, c ℓ), for its leverage score ℓ = q yᵀ (Σ q y yᵀ)⁻¹ y, where q is its
+    weight for pairs, and counts with 1/p, so the expected sum over triples is that of all documents. Leverage scores
+    add up to the number m of directions, so at most c m documents are kept. A uniform sample of as many fails: it
+    leaves out the few documents that alone show a weak direction, and these are the ones with a leverage near 1
+    (Cohen and Peng 2015, Lp row sampling by Lewis weights, on samples that preserve cubes).
+    """
+    n, m = inside.shape
+    if core_dtype(m) is np.float64 or n <= _SAMPLED_PER_DIRECTION * m:
+        return chunk, inside
+    weighted = np.sqrt(chunk.pair).astype(inside.dtype)[:, None] * inside
+    values, vectors = np.linalg.eigh((weighted.T @ weighted).astype(np.float64))
+    there = values > _HARDLY_THERE * values[-1]
+    white = weighted @ (vectors[:, there] / np.sqrt(values[there])).astype(inside.dtype)
+    chances = np.minimum(1.0, _SAMPLED_PER_DIRECTION * np.einsum("nm,nm->n", white, white, dtype=np.float64))
+    kept = np.flatnonzero(np.random.default_rng(0).random(n) < chances)
+    rows = chunk.rows[kept]
+    words = np.unique(rows.indices)
+    sample = replace(
+        chunk, rows=rows, columns=_transposed(rows, words), words=words, triple=chunk.triple[kept] / chances[kept]
+    )
+    return sample, inside[kept]
 
 
 def core_dtype(n_directions: int) -> type[np.float32 | np.float64]:

@@ -34,6 +34,7 @@ from odeco.models.lda.counts import (
     core_dtype,
     count_chunks,
     multiply,
+    sample_for_triples,
     triple_core,
 )
 from odeco.tensors.oracle import Oracle
@@ -41,7 +42,8 @@ from odeco.tensors.oracle import Oracle
 #: If a chunk stores fewer numbers than this, handing parts to threads takes longer than working on them.
 _PARALLEL_NUMBERS = 2**16
 
-#: A core is contracted by this many rows at a time; in threads from this size on.
+#: A core is contracted by this many rows at a time, in single precision by four times as many; in threads from this
+#: size on.
 _ROWS, _PARALLEL_SIZE = 16, 64
 
 #: These attributes of `WordSums` are sums over documents.
@@ -157,10 +159,11 @@ class WordSums:
             parallel = self.parallel and chunk.rows.nnz >= _PARALLEL_NUMBERS
             if self._image is not None:
                 inside = multiply(chunk.rows, basis, parallel=self.parallel)
-                self._add_image(self._image, chunk, inside, parallel)
+                self._add_image(self._image, chunk, inside, basis, parallel)
                 if self._triples is not None:
                     self._add_group_sums(chunk, inside, parallel)
-                    self._triples += triple_core(chunk, inside, self.basis, parallel=self.parallel)
+                    sample, inside = sample_for_triples(chunk, inside)
+                    self._triples += triple_core(sample, inside, basis, parallel=self.parallel)
             self._first[chunk.words] += chunk.columns @ chunk.single
             self._squares += chunk.pair @ (chunk.single * chunk.lengths)
             self.group_weights += chunk.group_weights
@@ -283,13 +286,15 @@ class WordSums:
     def _summed(self) -> dict[str, FloatArray]:
         return {name: getattr(self, name) for name in _SUMMED if getattr(self, name) is not None}
 
-    def _add_image(self, total: FloatArray, chunk: CountChunk, inside: FloatArray, parallel: bool) -> None:
+    def _add_image(
+        self, total: FloatArray, chunk: CountChunk, inside: FloatArray, basis: FloatArray, parallel: bool
+    ) -> None:
         weighted = chunk.pair.astype(inside.dtype)[:, None] * inside
 
         def work(part: slice) -> None:
             words, columns = chunk.words[part], row_slice(chunk.columns, part.start, part.stop)
             image = multiply(columns, weighted, parallel=False)
-            image -= (columns @ chunk.pair)[:, None] * self.basis[words]
+            image -= (columns @ chunk.pair).astype(basis.dtype)[:, None] * basis[words]
             total[words] += image  # each part has words of its own
 
         for _ in map_blocks(work, blocks(chunk.words.size), parallel=parallel):
@@ -342,12 +347,14 @@ def contract(core: FloatArray, matrix: FloatArray) -> FloatArray:
     dtype: Any = core_dtype(m)
     unfolded, matrix = core.reshape(m, m * m).astype(dtype, copy=False), matrix.astype(dtype, copy=False)
 
+    height = 4 * _ROWS if dtype is np.float32 else _ROWS
+
     def rows(start: int) -> FloatArray:
-        first: FloatArray = (matrix[:, start : start + _ROWS].T @ unfolded).reshape(-1, m, m)
+        first: FloatArray = (matrix[:, start : start + height].T @ unfolded).reshape(-1, m, m)
         contracted: FloatArray = matrix.T @ (first @ matrix)
         return contracted
 
-    parts = map_blocks(rows, range(0, k, _ROWS), parallel=m >= _PARALLEL_SIZE)
+    parts = map_blocks(rows, range(0, k, height), parallel=m >= _PARALLEL_SIZE)
     return np.concatenate([np.empty((0, k, k)), *parts])
 
 
