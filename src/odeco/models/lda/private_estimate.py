@@ -20,6 +20,7 @@ from odeco.models.lda.deconvolve import (
     damping,
     deconvolution_deviations,
     deconvolve,
+    expected_centres,
     simulate,
 )
 from odeco.models.lda.pairs import NoisyPairs, matrix_of_pairs, starting_topics
@@ -109,8 +110,9 @@ _LEAST_SHARE = 0.1
 _LEAST_FREQUENCY = 1e-6
 
 
-#: Variance that the shares of a word among the topics are expected to have.
-_SPREAD = 0.05
+#: Variance that the shares of a word among the topics are expected to have: in all, and around the nearest centre of
+#: their prior (`expected_centres`). The second was chosen on newsgroups, at ε = 1 and 5.5.
+_SPREAD, _SPREAD_AROUND = 0.05, 0.005
 
 
 #: The number of rounds of deconvolution after a step, each with the topics of the one before.
@@ -354,8 +356,6 @@ class _Model:
                 public += quality * step.public @ confused.T
                 qualities += quality
         self.weights = (self.frequencies * self.scales) ** 2
-        self.precision = np.full(self.weights.size, 1 / _SPREAD)
-        prior = np.tile(self.shares, (self.weights.size, 1))
         image = self.image / self.frequencies[:, None]
         if self.public is not None:
             # Both kinds of evidence are about the shares of a word that the same matrix confuses. That of public words
@@ -365,8 +365,9 @@ class _Model:
             both = self.weights + further
             image = (self.weights[:, None] * image + further[:, None] * all_batches * public) / both[:, None]
             self.weights = both
-        near = self.affinities if self.affinities.size else prior
-        affinities = deconvolve(image, self.gram, self.weights, self.precision, prior, near)
+        prior = expected_centres(image, self.gram, self.weights, _SPREAD_AROUND, self.shares)
+        precision = np.full(self.weights.size, 1 / _SPREAD_AROUND)
+        affinities = deconvolve(image, self.gram, self.weights, precision, prior, prior)
         joint = (affinities * self.frequencies[:, None]).T
         if tokens is not None:
             joint /= damping(tokens, self.topics)
@@ -379,7 +380,9 @@ class _Model:
     def estimate(self, pairs: NoisyPairs | None, kept: float) -> PrivateEstimate:
         """Return the topics, of whose difference from the frequencies of all words a share is kept."""
         # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
-        spread = deconvolution_deviations(self.gram, self.weights, self.precision)
+        # Noise moves the centres of the prior too: the shares move about as they would if their prior had no centres.
+        precision = np.full(self.weights.size, 1 / _SPREAD)
+        spread = deconvolution_deviations(self.gram, self.weights, precision)
         relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
         deviations = kept * relative.T * self.background / self.shares[:, None]
         topics = (1 - kept) * self.background + kept * self.topics
