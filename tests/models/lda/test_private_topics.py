@@ -452,9 +452,12 @@ def test_the_centre_of_a_word_is_its_posterior_mean_by_densities_of_the_whole_ev
     assert np.sum((centred - truth) ** 2) < np.sum((flat - truth) ** 2)
 
 
-@pytest.mark.parametrize(("strength", "n_steps", "n_pair_words"), [(5.0, 2, 164), (10.0, 4, 300), (80.0, 5, 600)])
-def test_more_signal_is_divided_among_more_steps_and_all_of_the_budget_is_used(strength, n_steps, n_pair_words):
+@pytest.mark.parametrize(
+    ("strength", "n_steps", "n_pair_words", "spread"),
+    [(3.0, 2, 100, 0.05), (32**0.5, 2, 200, 0.00025**0.5), (10.0, 4, 300, 0.005), (80.0, 5, 600, 0.005)],
+)
+def test_more_signal_is_divided_among_more_steps_and_all_of_the_budget_is_used(strength, n_steps, n_pair_words, spread):
     plan = plan_releases(1_000, 10, strength * 100)
-    assert (len(plan.steps), plan.n_pair_words) == (n_steps, n_pair_words)
+    assert (len(plan.steps), plan.n_pair_words, plan.spread) == (n_steps, n_pair_words, pytest.approx(spread))
     assert plan.lengths + plan.words + plan.pairs + sum(plan.steps) == pytest.approx(1, abs=1e-12)
     assert len(plan_releases(1_000, 10, strength * 100, started=True).steps) == 2

@@ -110,9 +110,8 @@ _LEAST_SHARE = 0.1
 _LEAST_FREQUENCY = 1e-6
 
 
-#: Variance that the shares of a word among the topics are expected to have: in all, and around the nearest centre of
-#: their prior (`expected_centres`). The second was chosen on newsgroups, at ε = 1 and 5.5.
-_SPREAD, _SPREAD_AROUND = 0.05, 0.005
+#: Variance that the shares of a word among the topics are expected to have.
+_SPREAD = 0.05
 
 
 #: The number of rounds of deconvolution after a step, each with the topics of the one before.
@@ -290,7 +289,7 @@ def estimate_private_topics(
             topics, _ = _mixed(public.start(topics, frequencies, chosen, concentration / n_components))
     else:
         topics = np.tile(frequencies, (n_components, 1))
-    model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
+    model = _Model(lengths, words, scales, topics, shares, concentration, plan.spread, public, before, rng)
     for share in plan.steps:
         query = held.responsibilities(model.topics, scales, concentration / n_components)
         model.update(*releaser.release(query, share=share))
@@ -314,6 +313,7 @@ class _Model:
     topics: FloatArray
     shares: FloatArray
     concentration: float
+    spread: float
     public: PublicDocuments | None
     before: Evidence | None
     rng: np.random.Generator
@@ -365,8 +365,8 @@ class _Model:
             both = self.weights + further
             image = (self.weights[:, None] * image + further[:, None] * all_batches * public) / both[:, None]
             self.weights = both
-        prior = expected_centres(image, self.gram, self.weights, _SPREAD_AROUND, self.shares)
-        precision = np.full(self.weights.size, 1 / _SPREAD_AROUND)
+        prior = expected_centres(image, self.gram, self.weights, self.spread, self.shares)
+        precision = np.full(self.weights.size, 1 / self.spread)
         affinities = deconvolve(image, self.gram, self.weights, precision, prior, prior)
         joint = (affinities * self.frequencies[:, None]).T
         if tokens is not None:

@@ -54,6 +54,10 @@ _WORDS = {1.5: 0.97, 4.0: 0.6, 9.0: 0.45, 18.0: 0.08}
 #: What topics keep of their difference from the frequencies of all words, at some strengths of the signal.
 _KEPT = {9.0: 0.75, 18.0: 1.0}
 
+#: Variance of the shares of a word among the topics around the centres of their prior (`expected_centres`), with little
+#: signal and with much; logarithms are interpolated.
+_SPREAD = (0.05, 0.005)
+
 #: Between these, signal goes from little to much: what `signal_of` returns, divided by the root of the number of words
 #: times topics.
 _LITTLE, _MUCH = 4.0, 8.0
@@ -84,6 +88,8 @@ class ReleasePlan:
     kept : float
         What topics keep of their difference from the frequencies of all words: the less signal, the less of it is more
         than noise.
+    spread : float
+        Variance of the shares of a word among the topics around the centres of their prior.
     """
 
     lengths: float
@@ -93,6 +99,7 @@ class ReleasePlan:
     n_pair_words: int
     power: float
     kept: float
+    spread: float
 
 
 def signal_of(n_units: float, mu: float, neighbour_relation: NeighbourRelation) -> float:
@@ -119,10 +126,10 @@ def plan_releases(n_words: int, n_components: int, signal: float, *, started: bo
     frequencies, so that topics are hardly worse than frequencies alone, whatever the noise. The other rules were
     checked on such documents too: `python benchmarks/topic_choices.py private` changes one rule at a time.
 
-    The number of steps, and of words whose pairs are released with much signal, were chosen on newsgroups and the
-    Associated Press, at strengths from 1.7 to 75. Four or five steps instead of two lower the perplexity by 0.4 to
-    1.7 % at eight strengths from 9.7 on, and change it by less than its spread below; pairs of 600 words instead of 300
-    lower it by 0.8 % at 75, and not at 25.
+    The number of steps, that of words whose pairs are released with much signal, and the spread around centres were
+    chosen on newsgroups and the Associated Press, at strengths from 1.7 to 75. Four or five steps instead of two lower
+    the perplexity by 0.4 to 1.7 % at eight strengths from 9.7 on, and change it by less than its spread below; pairs of
+    600 words instead of 300 lower it by 0.8 % at 75, and not at 25.
     """
     strength = signal / math.sqrt(n_words * n_components)
     much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))
@@ -144,6 +151,7 @@ def plan_releases(n_words: int, n_components: int, signal: float, *, started: bo
         n_pair_words=min(n_words, max(round(pair_words), _PAIR_WORDS_OF_TOPIC * n_components)),
         power=power,
         kept=kept,
+        spread=_SPREAD[0] ** (1 - much) * _SPREAD[1] ** much,
     )
 
 
