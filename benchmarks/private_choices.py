@@ -84,8 +84,8 @@ def _other_ways(plan: ReleasePlan) -> Iterator[Way]:
     for power in (-0.5, -0.25, 0.0, 0.25, 0.5):
         if abs(power - plan.power) > 0.05:
             yield f"features times frequency to the power {power:g}", replace(plan, power=power), 1.0
-    for steps in ((1.0,), (0.5, 0.5), (0.2, 0.8), (0.2, 0.3, 0.5)):
-        dealt = " : ".join(f"{step:g}" for step in steps)
+    for steps in ((1.0,), (0.5, 0.5), (1 / 3, 2 / 3), (0.2, 0.3, 0.5)):
+        dealt = " : ".join(f"{step:.2g}" for step in steps)
         yield f"steps {dealt}", replace(plan, steps=tuple(step * sum(plan.steps) for step in steps)), 1.0
 
 

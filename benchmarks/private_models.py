@@ -16,9 +16,9 @@ no cost and its settings chosen after the fact; and diffprivlib's PCA, if --peer
 takes no more than a minute. Medians of five draws.
 
 *models*: for every case of `private_cases.py`, what is found without privacy, and at ε = 0.5 to 8, with the trivial
-private answer of the same ε below it: one component, class or topic; exact principal axes for sources; the most
-frequent state; one community. Medians of five draws, of the data and of the noise. The settings of all models were
-chosen on other data.
+private answer of the same ε below it: one component, class or topic; private principal axes for sources; the most
+frequent state, which is not private; one community. Medians of five draws, of the data and of the noise. The settings
+of all models were chosen on other data.
 
 *plans*: whether plans come true. For every model and ε, plans of different seeds state how many components would be
 found. Each statement is compared with the simulated runs of the next plan, which it has not seen: in how many of these

@@ -15,6 +15,7 @@ from odeco.models import TensorMixture, plan_mixture
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.private import moment_of_seconds
+from odeco.models.gmm.private import budget_of
 from odeco.models.gmm.start import span_of
 from odeco.privacy import LedgerFile
 from odeco.privacy.holders.norms import suggested_units
@@ -220,6 +221,17 @@ def test_with_little_budget_all_of_it_goes_to_one_component(kind):
     assert not model.converged_
     plan = plan_mixture(3, n_rows=2000, n_features=5, epsilon=0.02, delta=1e-6, covariance_type=kind)
     assert [each.what for each in plan.releases] == ["second moment"]
+
+
+@pytest.mark.parametrize(("n_rows", "n_features", "k"), [(3_000, 6, 4), (2_000, 20, 2)])
+def test_full_covariances_have_one_component_where_noise_in_means_is_a_third_of_the_spread_of_rows(
+    n_rows, n_features, k
+):
+    # In the EM iteration a row moves (count, step/2) of one component by at most 2 if it is replaced, and it has 0.18
+    # of μ²: in units of the standard deviation 1/√d of rows, a mean has noise of 2 √d (2/(√0.18 μ)) k/n.
+    mu = 2 * math.sqrt(n_features) * 2 / math.sqrt(0.18) * k / n_rows / 0.3
+    assert budget_of("full", n_rows, n_features, k, 0.99 * mu) == ((1.0, 0.0, 0.0), False)
+    assert budget_of("full", n_rows, n_features, k, 1.01 * mu)[0] == (0.7, 0.12, 0.18)
 
 
 def test_centres_and_scales_are_those_of_the_columns():

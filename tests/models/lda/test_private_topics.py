@@ -9,12 +9,14 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtri
+from scipy.stats import multivariate_normal
 from sklearn.base import clone
 
 from odeco._util.files import load_arrays, save_arrays
 from odeco.datasets import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
 from odeco.models import TensorLDA, choose_vocabulary_privately, plan_topics
+from odeco.models.lda.deconvolve import deconvolve, expected_centres
 from odeco.models.lda.private import learn_privately
 from odeco.models.lda.private_plan import plan_releases, signal_of, similarity
 from odeco.privacy import gdp_mu
@@ -414,3 +416,48 @@ def test_the_planner_expects_little_of_few_documents_and_all_topics_of_many():
     assert "pairs of the 100 most frequent words" in str(many)
     with pytest.raises(ValueError, match="`n_words` must be"):
         plan_topics(3, n_units=10, n_words=1, epsilon=1.0, delta=1e-9)
+
+
+def test_the_centre_of_a_word_is_its_posterior_mean_by_densities_of_the_whole_evidence():
+    # Given the centre c, b = G p + noise of covariance G/w has the mean G c and the covariance G/w + s G².
+    rng, spread, sizes = np.random.default_rng(0), 0.01, np.array([0.5, 0.3, 0.2])
+    factor = rng.standard_normal((3, 3))
+    gram, weights = factor @ factor.T + np.eye(3), rng.uniform(0.1, 300, 40)
+    truth = np.vstack([np.tile(sizes, (20, 1)), np.repeat(np.eye(3), 8, axis=0)[:20]])
+    noise = np.linalg.cholesky(gram) @ rng.standard_normal((3, 40)) / np.sqrt(weights)
+    image = truth @ gram + noise.T
+    shares = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    centres = np.array([[(1 - share) * sizes + share * unit for unit in np.eye(3)] for share in shares])
+    densities = np.array(
+        [
+            [
+                [multivariate_normal.pdf(b, gram @ centre, gram / w + spread * gram @ gram) for centre in row]
+                for row in centres
+            ]
+            for b, w in zip(image, weights, strict=True)
+        ]
+    )
+    prior = np.full(6, 1 / 6)
+    for _ in range(50):
+        posterior = (densities @ sizes) * prior
+        prior = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
+    joint = densities * prior[:, None] * sizes
+    expected = np.einsum("vsj,sjk->vk", joint, centres) / joint.sum(axis=(1, 2))[:, None]
+    found = expected_centres(image, gram, weights, spread, sizes)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    # It is between topics, and what follows from it is nearer to the truth than what a flat prior gives.
+    precision = np.ones(40)
+    flat = deconvolve(image, gram, weights, precision / 0.05, np.tile(sizes, (40, 1)), np.tile(sizes, (40, 1)))
+    centred = deconvolve(image, gram, weights, precision / spread, found, found)
+    assert np.sum((centred - truth) ** 2) < np.sum((flat - truth) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("strength", "n_steps", "n_pair_words", "spread"),
+    [(3.0, 2, 100, 0.05), (32**0.5, 2, 200, 0.00025**0.5), (10.0, 4, 300, 0.005), (80.0, 5, 600, 0.005)],
+)
+def test_more_signal_is_divided_among_more_steps_and_all_of_the_budget_is_used(strength, n_steps, n_pair_words, spread):
+    plan = plan_releases(1_000, 10, strength * 100)
+    assert (len(plan.steps), plan.n_pair_words, plan.spread) == (n_steps, n_pair_words, pytest.approx(spread))
+    assert plan.lengths + plan.words + plan.pairs + sum(plan.steps) == pytest.approx(1, abs=1e-12)
+    assert len(plan_releases(1_000, 10, strength * 100, started=True).steps) == 2

@@ -252,6 +252,56 @@ def _descend(
             speed = faster
 
 
+#: Of the share of a word that is in one topic alone, the values that the prior of its shares has; 0 is another one.
+_IN_ONE_TOPIC = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+#: The number of iterations that fit the prior.
+_N_PRIOR_ROUNDS = 50
+
+
+def expected_centres(
+    image: FloatArray, gram: FloatArray, weights: FloatArray, spread: float, sizes: FloatArray
+) -> FloatArray:
+    """Return for each word the p₀ of `deconvolve`, V x k: about which topics it belongs to, given its evidence.
+
+    Parameters
+    ----------
+    image, gram, weights
+        As for `deconvolve`.
+    spread : float
+        The variance of shares around a centre.
+    sizes : array
+        The shares q of topics among all words.
+
+    Notes
+    -----
+    Most words either belong to topics as all words do, or to a large part to one topic. The prior of the shares p of a
+    word is therefore a mixture of normal distributions of variance s around the centres c = (1 − λ) q + λ eⱼ, where j
+    has the probability qⱼ. That of λ is fitted to all words: nonparametric maximum likelihood on six values (empirical
+    Bayes). The b of a word has the mean Gp and the covariance G/w. In coordinates of the eigenvectors of G, with
+    eigenvalues g, its likelihood given c is Π exp(w (b c − g c²/2)/(1 + s w g)), up to a factor without c. The
+    posterior mean of p given c is linear in c (without the simplex, `deconvolve` with p₀ = c and a = 1/s), so the one
+    over all centres is that of p₀ = E[c | b].
+    """
+    values, vectors = np.linalg.eigh(gram)
+    scaled = weights[:, None] / (1 + spread * weights[:, None] * np.maximum(values, 0.0))
+    alone = np.concatenate([share * np.eye(sizes.size) + (1 - share) * sizes for share in _IN_ONE_TOPIC])
+    centres = np.vstack([sizes, alone])
+    inside = centres @ vectors
+    chances = (scaled * (image @ vectors)) @ inside.T - (scaled * np.maximum(values, 0.0)) @ (inside.T**2 / 2)
+    chances = np.exp(chances - chances.max(axis=1, keepdims=True))
+    chances[:, 1:] *= np.tile(sizes, len(_IN_ONE_TOPIC))
+    # The first centre is the one with λ = 0; then there are as many as topics for every other λ.
+    starts = np.append(0, 1 + sizes.size * np.arange(len(_IN_ONE_TOPIC)))
+    by_share = np.add.reduceat(chances, starts, axis=1)
+    prior = np.full(starts.size, 1 / starts.size)
+    for _ in range(_N_PRIOR_ROUNDS):
+        posterior = by_share * prior
+        prior = np.mean(posterior / posterior.sum(axis=1, keepdims=True), axis=0)
+    chances *= np.repeat(prior, np.diff(starts, append=chances.shape[1]))
+    return np.asarray(chances @ centres / chances.sum(axis=1, keepdims=True))
+
+
 def deconvolution_deviations(gram: FloatArray, weights: FloatArray, precision: FloatArray) -> FloatArray:
     """Return the standard deviations of `deconvolve` that the noise of the steps gives, V x k.
 

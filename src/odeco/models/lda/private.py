@@ -5,7 +5,7 @@ A private model learns from noisy sums over documents, and from nothing else:
 1. A histogram of the lengths of documents.
 2. The frequencies of the words, which are public from then on.
 3. Pairs of the most frequent words. A non-negative factorisation gives starting topics.
-4. Two EM steps over all words. Each distributes the words of every document over the current topics.
+4. Two to five EM steps over all words. Each distributes the words of every document over the current topics.
 
 Public documents are queried in the same way, without noise (`private_public`).
 

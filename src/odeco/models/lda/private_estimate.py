@@ -20,6 +20,7 @@ from odeco.models.lda.deconvolve import (
     damping,
     deconvolution_deviations,
     deconvolve,
+    expected_centres,
     simulate,
 )
 from odeco.models.lda.pairs import NoisyPairs, matrix_of_pairs, starting_topics
@@ -288,7 +289,7 @@ def estimate_private_topics(
             topics, _ = _mixed(public.start(topics, frequencies, chosen, concentration / n_components))
     else:
         topics = np.tile(frequencies, (n_components, 1))
-    model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
+    model = _Model(lengths, words, scales, topics, shares, concentration, plan.spread, public, before, rng)
     for share in plan.steps:
         query = held.responsibilities(model.topics, scales, concentration / n_components)
         model.update(*releaser.release(query, share=share))
@@ -312,6 +313,7 @@ class _Model:
     topics: FloatArray
     shares: FloatArray
     concentration: float
+    spread: float
     public: PublicDocuments | None
     before: Evidence | None
     rng: np.random.Generator
@@ -354,8 +356,6 @@ class _Model:
                 public += quality * step.public @ confused.T
                 qualities += quality
         self.weights = (self.frequencies * self.scales) ** 2
-        self.precision = np.full(self.weights.size, 1 / _SPREAD)
-        prior = np.tile(self.shares, (self.weights.size, 1))
         image = self.image / self.frequencies[:, None]
         if self.public is not None:
             # Both kinds of evidence are about the shares of a word that the same matrix confuses. That of public words
@@ -365,8 +365,9 @@ class _Model:
             both = self.weights + further
             image = (self.weights[:, None] * image + further[:, None] * all_batches * public) / both[:, None]
             self.weights = both
-        near = self.affinities if self.affinities.size else prior
-        affinities = deconvolve(image, self.gram, self.weights, self.precision, prior, near)
+        prior = expected_centres(image, self.gram, self.weights, self.spread, self.shares)
+        precision = np.full(self.weights.size, 1 / self.spread)
+        affinities = deconvolve(image, self.gram, self.weights, precision, prior, prior)
         joint = (affinities * self.frequencies[:, None]).T
         if tokens is not None:
             joint /= damping(tokens, self.topics)
@@ -379,7 +380,9 @@ class _Model:
     def estimate(self, pairs: NoisyPairs | None, kept: float) -> PrivateEstimate:
         """Return the topics, of whose difference from the frequencies of all words a share is kept."""
         # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
-        spread = deconvolution_deviations(self.gram, self.weights, self.precision)
+        # Noise moves the centres of the prior too: the shares move about as they would if their prior had no centres.
+        precision = np.full(self.weights.size, 1 / _SPREAD)
+        spread = deconvolution_deviations(self.gram, self.weights, precision)
         relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
         deviations = kept * relative.T * self.background / self.shares[:, None]
         topics = (1 - kept) * self.background + kept * self.topics

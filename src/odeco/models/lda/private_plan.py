@@ -39,10 +39,13 @@ from odeco.privacy.ledger_file import Guarantee
 _LENGTHS = 0.01
 
 #: Each with little signal, and with much: the share of the frequencies of words if topics are started; what pairs get
-#: of all that lengths and words leave; of how many words pairs are released (the noise in their eigenvalues grows as
-#: the root of that); and the power of its frequency that the feature of a word is multiplied with (below zero, rare
-#: words count more).
-_STARTED_WORDS, _PAIRS, _PAIR_WORDS, _POWER = (0.3, 0.08), (0.1 / 0.69, 0.15 / 0.91), (100, 300), (0.25, -0.25)
+#: of all that lengths and words leave; and the power of its frequency that the feature of a word is multiplied with
+#: (below zero, rare words count more).
+_STARTED_WORDS, _PAIRS, _POWER = (0.3, 0.08), (0.1 / 0.69, 0.15 / 0.91), (0.25, -0.25)
+
+#: Of how many words pairs are released, at some strengths of the signal: the noise in their eigenvalues grows as the
+#: root of that.
+_PAIR_WORDS = {4.0: 100.0, 8.0: 300.0, 24.0: 300.0, 72.0: 600.0}
 
 #: The share of the frequencies of words at some strengths of the signal, with logarithmic steps in between. Topics that
 #: nobody could find must not make the frequencies worse, which are all that is left then.
@@ -51,6 +54,10 @@ _WORDS = {1.5: 0.97, 4.0: 0.6, 9.0: 0.45, 18.0: 0.08}
 #: What topics keep of their difference from the frequencies of all words, at some strengths of the signal.
 _KEPT = {9.0: 0.75, 18.0: 1.0}
 
+#: Variance of the shares of a word among the topics around the centres of their prior (`expected_centres`), with little
+#: signal and with much; logarithms are interpolated.
+_SPREAD = (0.05, 0.005)
+
 #: Between these, signal goes from little to much: what `signal_of` returns, divided by the root of the number of words
 #: times topics.
 _LITTLE, _MUCH = 4.0, 8.0
@@ -58,8 +65,9 @@ _LITTLE, _MUCH = 4.0, 8.0
 #: Pairs of at least this many words are released for each topic.
 _PAIR_WORDS_OF_TOPIC = 5
 
-#: The shares of the rest for the steps: the last has better topics.
-_STEPS = (1 / 3, 2 / 3)
+#: The parts of the rest for the steps, from some strengths of the signal on: the last ones have better topics. More
+#: steps start from better topics each, and all of them count (`deconvolve`), but little signal is soon divided too far.
+_STEPS: dict[float, tuple[int, ...]] = {0.0: (1, 2), 8.0: (1, 1, 1, 2), 18.0: (1, 1, 1, 2, 2)}
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ class ReleasePlan:
     kept : float
         What topics keep of their difference from the frequencies of all words: the less signal, the less of it is more
         than noise.
+    spread : float
+        Variance of the shares of a word among the topics around the centres of their prior.
     """
 
     lengths: float
@@ -89,6 +99,7 @@ class ReleasePlan:
     n_pair_words: int
     power: float
     kept: float
+    spread: float
 
 
 def signal_of(n_units: float, mu: float, neighbour_relation: NeighbourRelation) -> float:
@@ -113,31 +124,34 @@ def plan_releases(n_words: int, n_components: int, signal: float, *, started: bo
     The shares of word frequencies and what topics keep were chosen on documents that are part of no reported figure,
     2,331 of Debian and 432 of newsgroups at strengths from 1 to 9. With little signal, most of the budget goes to the
     frequencies, so that topics are hardly worse than frequencies alone, whatever the noise. The other rules were
-    checked on such documents too: `python benchmarks/topic_choices.py private` changes one rule at a time. On 2,331
-    documents of Debian none of 16 changes lowers the perplexity by one in a hundred, neither at ε = 1 nor at ε = 4
-    (median of three draws). On 88 documents of the Associated Press none does at ε = 1; at ε = 4 twice the share of
-    word frequencies lowers it by 1.0 %, with 22 documents to evaluate.
+    checked on such documents too: `python benchmarks/topic_choices.py private` changes one rule at a time.
+
+    The number of steps, that of words whose pairs are released with much signal, and the spread around centres were
+    chosen on newsgroups and the Associated Press, at strengths from 1.7 to 75. Four or five steps instead of two lower
+    the perplexity by 0.4 to 1.7 % at eight strengths from 9.7 on, and change it by less than its spread below; pairs of
+    600 words instead of 300 lower it by 0.8 % at 75, and not at 25.
     """
     strength = signal / math.sqrt(n_words * n_components)
     much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))
-    started_words, pairs, pair_words, power = (
-        little + much * (most - little) for little, most in (_STARTED_WORDS, _PAIRS, _PAIR_WORDS, _POWER)
+    started_words, pairs, power = (little + much * (most - little) for little, most in (_STARTED_WORDS, _PAIRS, _POWER))
+    words, kept, pair_words = (
+        float(np.interp(math.log(strength), np.log(list(knots)), list(knots.values())))
+        for knots in (_WORDS, _KEPT, _PAIR_WORDS)
     )
-    words, kept = (
-        float(np.interp(math.log(strength), np.log(list(knots)), list(knots.values()))) for knots in (_WORDS, _KEPT)
-    )
+    steps = _STEPS[max(least for least in _STEPS if least <= strength)]
     if started:  # what is known from elsewhere is more than noise, however little signal there is
-        words, kept = started_words, 1.0
+        words, kept, steps = started_words, 1.0, _STEPS[0.0]
     pairs = 0.0 if started or n_components == 1 else pairs * (1 - _LENGTHS - words)
     rest = 1 - _LENGTHS - words - pairs
     return ReleasePlan(
         lengths=_LENGTHS,
         words=words,
         pairs=pairs,
-        steps=tuple(rest * share for share in _STEPS),
+        steps=tuple(rest * part / sum(steps) for part in steps),
         n_pair_words=min(n_words, max(round(pair_words), _PAIR_WORDS_OF_TOPIC * n_components)),
         power=power,
         kept=kept,
+        spread=_SPREAD[0] ** (1 - much) * _SPREAD[1] ** much,
     )
 
 
