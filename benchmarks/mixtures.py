@@ -33,6 +33,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from odeco.errors import ReusedRecordsWarning
 from odeco.models import TensorMixture
 from odeco.models.engine.gaussians import Gaussians
 from odeco.privacy import gdp_mu
@@ -309,6 +310,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=0, help="feed so many rows in one pass")
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
     asked = parser.parse_args()
+    warnings.simplefilter("ignore", ReusedRecordsWarning)  # several budgets are compared on the same rows
     with threadpool_limits(1):
         run_asked(asked)
 

@@ -273,6 +273,17 @@ def test_a_private_model_has_no_score_that_a_search_could_choose_by():
     assert model.perplexity(corpus.counts) > 1
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
+def test_no_topic_of_documents_without_topics_is_called_clear():
+    # What EM steps make of noise are sharp topics, which documents that are drawn from them show again.
+    frequencies = 1 / (np.arange(100) + 2.7)
+    for seed in range(4):
+        counts = np.random.default_rng(seed).multinomial(40, frequencies / frequencies.sum(), size=20_000)
+        model = TensorLDA(5, epsilon=1.0, delta=1e-9, neighbour_relation="add_remove", random_state=seed).fit(counts)
+        assert not model.trust_.clear.any()
+
+
 # ---- streams ------------------------------------------------------------------------------------------------------
 
 
@@ -294,10 +305,14 @@ def test_a_private_stream_pays_for_each_batch_apart_and_gets_better():
     assert set(names) == {(f"batch {number}",) for number in range(1, 9)}
     assert "one document" in all_of_them.privacy_.neighbours
     assert all_of_them.n_samples_seen_ == 16_000
-    learnt = [similarity(truth, model.topic_word_, frequencies).mean() for model in (first, all_of_them)]
+    pairs = [(first, all_of_them)]
+    pairs += [(streamed(corpus.counts[:2_000], 1, 0.4), streamed(corpus.counts, 8, 0.4)) for _ in range(4)]
+    learnt = [[similarity(truth, model.topic_word_, frequencies).mean() for model in pair] for pair in pairs]
     # The noise of eight batches is √8 times that of one, and the signal eight times. ε is such that one batch shows
-    # something: where even eight are deep in noise, which is better is chance.
-    assert learnt[1] > learnt[0]
+    # something: where even eight are deep in noise, which is better is chance. Noise is drawn anew in every test. A
+    # first batch may be lucky, and one stream in five ends at other topics; five of them do not.
+    first_batches, streams = np.mean(learnt, axis=0)
+    assert streams > first_batches
 
 
 @pytest.mark.slow

@@ -206,7 +206,7 @@ def measure_trust(
         _find_again(topics, drawn_from, plan, n_drawn, SimulatedSums(budget, n_units, n_drawn, **law), rng)
         for _ in range(_N_AGAIN)
     )
-    similarities, distances, n_shown = map(np.array, zip(*runs, strict=True))
+    similarities, distances = map(np.array, zip(*runs, strict=True))
     moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
     # makes all of them larger: how much is seen from the topics that were found again.
@@ -217,8 +217,9 @@ def measure_trust(
     apart = np.sum((topics - found.frequencies) ** 2, axis=1)
     signal = np.sqrt(np.clip(1 - stated / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
     cosines = np.minimum(similarities.min(axis=0), signal)
-    if found.pairs is not None and found.pairs.n_clear() <= 1 < n_shown.min():
-        # Documents of these topics would show in pairs of words that there are topics, and the real ones do not.
+    if found.pairs is not None and found.pairs.n_clear() <= 1:
+        # Pairs of words do not show that there are topics. What steps make of noise comes out again all the same: a
+        # topic that was found is a sharp one, and sharp topics are found again.
         cosines = np.minimum(cosines, 0.0)
     return TopicTrust(cosines, found.deviations * factors[:, None])
 
@@ -238,18 +239,17 @@ def _find_again(
     n_drawn: int,
     releaser: Releaser,
     rng: np.random.Generator,
-) -> tuple[FloatArray, FloatArray, int]:
+) -> tuple[FloatArray, FloatArray]:
     """Make a private run on documents drawn from a generative model, which has the given topics or others too.
 
-    Returns the cosine and the distance of each topic and what the run finds of it, and how many directions of pairs of
-    words stand clear of noise: 0 if no pairs are released.
+    Returns the cosine and the distance of each topic and what the run finds of it.
     """
     held, concentration = BoundedCounts(simulate(generative, n_drawn, rng).counts()), float(generative.alpha.sum())
     run = estimate_private_topics(held, releaser, plan, len(topics), concentration=concentration, rng=rng)
     cosines = _cosines(topics, run.evidence.topics, generative.alpha / generative.alpha.sum() @ generative.topics)
     places = linear_sum_assignment(-cosines)
     distances = np.linalg.norm(run.evidence.topics[places[1]] - topics, axis=1)
-    return np.clip(cosines[places], -1.0, 1.0), distances, 0 if run.pairs is None else run.pairs.n_clear()
+    return np.clip(cosines[places], -1.0, 1.0), distances
 
 
 def similarity(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
