@@ -375,13 +375,13 @@ def test_what_a_private_stream_cannot_promise_is_refused(settings, text):
 def test_public_documents_help_and_cost_nothing(tmp_path):
     corpus = planted_topics(4_000, 100, np.full(5, 0.2), document_length=40, rng=3)
     truth, frequencies = corpus.topics, corpus.topics.mean(axis=0)
-    settings = {"epsilon": 1.0, "delta": 1e-8, "random_state": 0}
+    settings = {"epsilon": 0.3, "delta": 1e-8, "random_state": 0}  # so little that public documents decide
     public = corpus.counts[:400]
     alone = TensorLDA(5, **settings).fit(corpus.counts[400:])
     helped = clone(TensorLDA(5, **settings, public=public)).fit(corpus.counts[400:])
     learnt = [similarity(truth, model.topic_word_, frequencies).mean() for model in (alone, helped)]
     assert learnt[1] > learnt[0]
-    assert helped.privacy_.epsilon_spent <= 1.0
+    assert helped.privacy_.epsilon_spent <= 0.3
     assert "public documents" in helped.privacy_.mechanism
     helped.save(tmp_path / "model.npz")
     again = TensorLDA.load(tmp_path / "model.npz")
