@@ -75,8 +75,8 @@ class MisfitWarning(UserWarning):
             "or pass moment='cumulant'."
         )
         super().__init__(
-            "The moment of the rows is not the sum of these components: at mixtures of them it differs from their sum "
-            f"by more than chance.{mean if mean_share >= 0.01 else ''} There may be more components: pass a larger "
+            "The moment of the rows is not the sum of these components: at combinations of them it differs from their "
+            f"sum by more than chance.{mean if mean_share >= 0.01 else ''} There may be more components: pass a larger "
             "n_components, or 'auto'."
         )
 

@@ -352,28 +352,36 @@ def counts_of_the_command(folder):
     return ["topics", *files, "-k", "2", *guarantee, "--out", str(folder / "model.npz")]
 
 
-@pytest.mark.filterwarnings("ignore:All topics must stand clear")
-def test_private_topics_of_the_command_are_those_of_one_machine(tmp_path, capsys):
-    arguments = counts_of_the_command(tmp_path)
+def learn_here_and_there(arguments, folder, capsys, budget):
+    """Learn private topics by the command on one machine and on the cluster: same releases, topics, output, charge.
+
+    Returns the model of the cluster, and what the command said of it.
+    """
 
     def learn(*more):
         code, seen = record(lambda: run_command([*arguments, *more]), SeededNoiseForTests(1))
         assert code == 0, capsys.readouterr().err
-        return seen, TensorLDA.load(tmp_path / "model.npz"), capsys.readouterr()
+        return seen, TensorLDA.load(folder / "model.npz"), capsys.readouterr()
 
     address = distributed.get_client().scheduler.address
-    here, expected, said = learn("--ledger", str(tmp_path / "here.ledger"), "--budget", "3")
-    away, found, there = learn("--scheduler", address, "--ledger", str(tmp_path / "there.ledger"), "--budget", "3")
+    here, expected, said = learn("--ledger", str(folder / "here.ledger"), "--budget", budget)
+    away, found, there = learn("--scheduler", address, "--ledger", str(folder / "there.ledger"), "--budget", budget)
     assert away.scales == here.scales
     for one, other in zip(away.exact, here.exact, strict=True):
         assert np.array_equal(one, other)
     assert np.array_equal(found.topic_word_, expected.topic_word_)
-    assert list(found.words_) == list(expected.words_)
+    assert (list(found.words_), found.tokenizer_) == (list(expected.words_), expected.tokenizer_)
     assert found.privacy_.charges == expected.privacy_.charges
     assert there.out == said.out
-    assert "700 documents, 30 words, on a cluster" in there.err
-    spent = [LedgerFile(tmp_path / f"{where}.ledger").mu for where in ("here", "there")]
+    spent = [LedgerFile(folder / f"{where}.ledger").mu for where in ("here", "there")]
     assert spent[0] == spent[1] > 0
+    return found, there
+
+
+@pytest.mark.filterwarnings("ignore:All topics must stand clear")
+def test_private_topics_of_the_command_are_those_of_one_machine(tmp_path, capsys):
+    _, there = learn_here_and_there(counts_of_the_command(tmp_path), tmp_path, capsys, "3")
+    assert "700 documents, 30 words, on a cluster" in there.err
 
 
 def texts_of_the_command(folder, kind):
@@ -425,25 +433,9 @@ def test_private_topics_of_texts_on_a_cluster_are_those_of_one_machine(kind, uni
         (tmp_path / "users.txt").write_text("\n".join(map(str, users)))
         arguments += ["--unit", "user", "--groups", str(tmp_path / "users.txt")]
 
-    def learn(*more):
-        code, seen = record(lambda: run_command([*arguments, *more]), SeededNoiseForTests(1))
-        assert code == 0, capsys.readouterr().err
-        return seen, TensorLDA.load(tmp_path / "model.npz"), capsys.readouterr()
-
-    address = distributed.get_client().scheduler.address
-    here, expected, said = learn("--ledger", str(tmp_path / "here.ledger"), "--budget", "9")
-    away, found, there = learn("--scheduler", address, "--ledger", str(tmp_path / "there.ledger"), "--budget", "9")
-    assert away.scales == here.scales
-    for one, other in zip(away.exact, here.exact, strict=True):
-        assert np.array_equal(one, other)
-    assert np.array_equal(found.topic_word_, expected.topic_word_)
-    assert (list(found.words_), found.tokenizer_) == (list(expected.words_), expected.tokenizer_)
+    found, there = learn_here_and_there(arguments, tmp_path, capsys, "9")
     assert "password" not in found.words_  # a word of one document is not released
-    assert found.privacy_.charges == expected.privacy_.charges
-    assert there.out == said.out
     assert f"400 documents, {len(found.words_)} words, on a cluster" in there.err
-    spent = [LedgerFile(tmp_path / f"{where}.ledger").mu for where in ("here", "there")]
-    assert spent[0] == spent[1] > 0
 
 
 def test_public_documents_are_counted_beside_those_of_a_cluster(tmp_path, capsys):

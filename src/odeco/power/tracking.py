@@ -10,10 +10,10 @@ image Σⱼ λⱼ (wᵢᵀvⱼ)ᵖ⁻¹ vⱼ of such a vector is λᵢ vᵢ, and
 
 All of this supposes that the tensor T is a sum of such components C and of others at right angles to them. If it is
 not, as the third moment of rows with a mean (it holds the mean times the covariance), vectors still settle, batches
-agree on them, and errors look small. So *mixtures* are asked for their images too: the sum z of the unit dual vectors,
-and z ± e, where e is at right angles to all vectors and drawn at random. Components are right at every wᵢ, because they
-were made so, but at z only if T(wᵢ, wⱼ, ·) = 0 for i ≠ j, and z + e and z − e have the same image only if
-T(wᵢ, e, ·) = 0. What is left, R = T − C, tells how far T is from such a sum. If R is alike in all
+agree on them, and errors look small. So the images of *combinations* of dual vectors are asked for too: the sum z of
+those of unit length, and z ± e, where e is at right angles to all vectors and drawn at random. Components are right at
+every wᵢ, because they were made so, but at z only if T(wᵢ, wⱼ, ·) = 0 for i ≠ j. And z + e and z − e have the same
+image only if T(wᵢ, e, ·) = 0. What is left, R = T − C, tells how far T is from such a sum. If R is alike in all
 directions, it is as large at the unit vector wᵢ/‖wᵢ‖ as at these. There it turns component i by ‖R‖ ‖wᵢ‖ᵖ⁻¹/λᵢ. This
 misfit is part of the error of each angle.
 """
@@ -47,10 +47,10 @@ _LEAST_APART = 0.1
 #: this many of them in one of 90 cases at most (Borell's inequality, e^(−t²/2)).
 _GROUND_STATE, _ABOVE_FLOOR = 1.657, 3.0
 
-#: What is left at mixtures is compared with noise once so many deviations between batches tell how large that is.
+#: What is left at combinations is compared with noise from this number of deviations between batches on.
 _LEAST_DEVIATIONS = 4
 
-#: What is left at mixtures is rounding error up to this share of the largest weight.
+#: What is left at combinations is rounding error up to this share of the largest weight.
 _ROUNDING = 1e-9
 
 #: Weights and numbers of rows in a file are at most this.
@@ -58,7 +58,7 @@ _MAX_ROWS = 2.0**63
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureImages(State):
+class CombinationImages(State):
     """The images of z, and of z + e minus that of z − e over √2, averaged over batches.
 
     Attributes
@@ -71,8 +71,8 @@ class MixtureImages(State):
         What they are the mean of.
     """
 
-    mean: FloatArray = array_field("d", "mixtures", rule=usable_array("d", "mixtures"))
-    spread: FloatArray = array_field("mixtures", low=0)
+    mean: FloatArray = array_field("d", "combinations", rule=usable_array("d", "combinations"))
+    spread: FloatArray = array_field("combinations", low=0)
     n_rows: float = array_field(low=0, high=_MAX_ROWS, default=0.0)
     n_batches: float = array_field(low=0, high=_MAX_ROWS, default=0.0)
 
@@ -81,16 +81,16 @@ class MixtureImages(State):
         require(len(self.spread) == 2, "there must be two of them")
 
     @classmethod
-    def none(cls, dimension: int) -> MixtureImages:
+    def none(cls, dimension: int) -> CombinationImages:
         """Return the mean of no images."""
         return cls(np.zeros((dimension, 2)), np.zeros(2))
 
-    def advance(self, images: FloatArray, n_rows: int) -> MixtureImages:
+    def advance(self, images: FloatArray, n_rows: int) -> CombinationImages:
         """Return the mean with the images of one more batch, themselves means over `n_rows` rows."""
         off = images - self.mean
         mean = self.mean + n_rows / (self.n_rows + n_rows) * off
         spread = self.spread + n_rows * np.maximum(0.0, np.sum(off * (images - mean), axis=0))  # 0 for the first
-        return MixtureImages(mean, spread, self.n_rows + n_rows, self.n_batches + 1)
+        return CombinationImages(mean, spread, self.n_rows + n_rows, self.n_batches + 1)
 
     def misfit(self, left: FloatArray, n_rows: float, largest: float) -> float | None:
         """Return the length of what is left of mean images over `n_rows` rows; 0 if it may be noise.
@@ -147,10 +147,10 @@ class Tracker(SolverState):
         Which components rows confirm that did not find them. The others may fit noise, and rows that found them would
         confirm them, so their angles are unknown. None if no rows were held out: in passes, components of
         order 3 then count as confirmed above the weight that noise alone would show.
-    mixtures : MixtureImages or None
-        The images of mixtures since the vectors were moved last; None before that, or if they are not asked for.
+    combinations : CombinationImages or None
+        The images of combinations since the vectors were moved last; None before that, or if they are not asked for.
     misfit : float
-        What was left at mixtures when the vectors were moved last, as a length; 0 if it may be noise.
+        What was left at combinations when the vectors were moved last, as a length; 0 if it may be noise.
     """
 
     query: ClassVar[Literal["image"]] = "image"
@@ -176,7 +176,7 @@ class Tracker(SolverState):
     settled_values: FloatArray = array_field("k", rule=usable_array("k"))
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
     confirmed: NDArray[np.bool_] | None = array_field("k", kind="b", default=None)
-    mixtures: MixtureImages | None = part_field(MixtureImages, default=None)
+    combinations: CombinationImages | None = part_field(CombinationImages, default=None)
     misfit: float = array_field(low=0, default=0.0)
 
     @classmethod
@@ -227,16 +227,16 @@ class Tracker(SolverState):
 
     @property
     def probes(self) -> FloatArray:
-        """The current vectors, or those dual to them, scaled to unit length, and mixtures if they are asked for."""
+        """The current vectors, or those dual to them, scaled to unit length, and combinations if they are asked for."""
         if self.orthogonal:
             return self.components.vectors
         dual = dual_vectors(self.components.vectors)
         units = np.asarray(dual / np.linalg.norm(dual, axis=0))
-        return np.hstack([units, mixtures_of(units)]) if self.mixes else units
+        return np.hstack([units, combinations_of(units)]) if self.combines else units
 
     @property
-    def mixes(self) -> bool:
-        """Whether images of mixtures are asked for: if vectors stay for a while, and components must add up."""
+    def combines(self) -> bool:
+        """Whether images of combinations are asked for: if vectors stay for a while, and components must add up."""
         return self.per_pass and not self.orthogonal
 
     def check(self) -> None:
@@ -249,7 +249,10 @@ class Tracker(SolverState):
         require(bool(np.all((lengths > 0) & np.isfinite(lengths))), "mean images must have positive, finite lengths")
         require(bool(np.all(np.isfinite(squares))), "the squares of its weights must be finite")
         require(evidence is None or evidence.rank == k, "its rank must be the number of its components")
-        require(self.mixtures is None or self.mixes, "it must have no images of mixtures that it does not ask for")
+        require(
+            self.combinations is None or self.combines,
+            "it must have no images of combinations that it does not ask for",
+        )
 
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> Tracker:
         """Return the state after the images of the current vectors, averaged over `n_rows` fresh rows."""
@@ -279,9 +282,9 @@ class Tracker(SolverState):
             n_deviations=self.forgetting * self.n_deviations + (self.weight > 0),
             settled_weight=self.forgetting * self.settled_weight,
         )
-        if self.mixes:
-            mixtures = MixtureImages.none(len(vectors)) if self.mixtures is None else self.mixtures
-            seen = replace(seen, mixtures=mixtures.advance(_differences(reply[:, weights.size :]), n_rows))
+        if self.combines:
+            combinations = CombinationImages.none(len(vectors)) if self.combinations is None else self.combinations
+            seen = replace(seen, combinations=combinations.advance(_differences(reply[:, weights.size :]), n_rows))
         return seen if self.per_pass else seen.end_pass()
 
     def end_pass(self) -> Tracker:
@@ -304,31 +307,31 @@ class Tracker(SolverState):
             values = (settled + recent / overlaps**self.order) / self.weight if self.weight else values
         components = Components(values, vectors, self.order)
         moved = replace(self, components=components, values=values, settled_weight=self.weight, settled_values=values)
-        mixtures = self.mixtures
-        if mixtures is None:
+        combinations = self.combinations
+        if combinations is None:
             return moved
-        left = mixtures.mean - _differences(components.image(self.probes[:, values.size :]))
-        return moved._with_misfit(mixtures.misfit(left, mixtures.n_rows, float(np.max(np.abs(values)))))
+        left = combinations.mean - _differences(components.image(self.probes[:, values.size :]))
+        return moved._with_misfit(combinations.misfit(left, combinations.n_rows, float(np.max(np.abs(values)))))
 
     def compared_with(self, moment: Oracle, n_rows: int) -> Tracker:
         """Return the tracker with what its components leave of a moment over `n_rows` rows that is known as a whole."""
-        if self.mixtures is None:
+        if self.combinations is None:
             return self
         weights = self.components.weights
         probes = self.probes[:, weights.size :]
         left = _differences(moment.image(probes) - self.components.image(probes))
-        return self._with_misfit(self.mixtures.misfit(left, n_rows, float(np.max(np.abs(weights)))))
+        return self._with_misfit(self.combinations.misfit(left, n_rows, float(np.max(np.abs(weights)))))
 
     def _with_misfit(self, misfit: float | None) -> Tracker:
-        """Return the tracker with a misfit, the one before if it is not known, and no images of mixtures."""
-        return replace(self, misfit=self.misfit if misfit is None else misfit, mixtures=None)
+        """Return the tracker with a misfit, the one before if it is not known, and no images of combinations."""
+        return replace(self, misfit=self.misfit if misfit is None else misfit, combinations=None)
 
     def misfit_errors(self) -> FloatArray | None:
         """Return the angle by which each vector may be off because the tensor is not a sum of such components.
 
-        None if images of mixtures are not asked for.
+        None if images of combinations are not asked for.
         """
-        if not self.mixes:
+        if not self.combines:
             return None
         lengths = np.linalg.norm(dual_vectors(self.components.vectors), axis=0) ** (self.order - 1)
         angles: FloatArray = self.misfit * lengths / np.abs(self.values)
@@ -384,7 +387,7 @@ class Tracker(SolverState):
         return math.sqrt(n_rows * self.squared_weight) / self.weight if self.weight > 0 else None
 
 
-def mixtures_of(units: FloatArray) -> FloatArray:
+def combinations_of(units: FloatArray) -> FloatArray:
     """Return z, z + e and z − e, scaled to unit length; z alone if the vectors span everything.
 
     A mean of the rows has the same sign in all components, and so shows in z. e depends on the numbers of vectors and

@@ -33,7 +33,7 @@ _MAX_ITER, _TOLERANCE = 200, 1e-2
 #: Steps of the logistic regressions in an M step.
 _N_STEPS = 5
 
-#: A question counts as answered by so many respondents more, at every node, with the frequencies of all.
+#: The prior of a question, over all nodes: this number of respondents who answer as all do.
 _PRIOR = 1e-2
 
 #: A difference of BIC that is strong evidence (Kass and Raftery, Journal of the American Statistical Association 1995).
