@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy import sparse
 
 N_ROWS, D, K = 40_000, 20, 3
@@ -84,6 +85,18 @@ def run_client(address, path, checkpoint):
             callback=die_in_the_third_pass,
         )
     Path(checkpoint).with_suffix(".survived").touch()
+
+
+@contextmanager
+def cluster_of_threads(n_workers=1, threads_per_worker=1):
+    """A Dask cluster in this process; its pages have any free port, so that tests may run side by side."""
+    distributed = pytest.importorskip("distributed")
+    settings = {"n_workers": n_workers, "threads_per_worker": threads_per_worker}
+    with (
+        distributed.LocalCluster(**settings, processes=False, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as made,
+    ):
+        yield made
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import warnings
 
 import numpy as np
 import pytest
-from cluster_parts import N_ROWS, D, K, csr_block, deadly_block, dense_block, planted, run_client
+from cluster_parts import N_ROWS, D, K, cluster_of_threads, csr_block, deadly_block, dense_block, planted, run_client
 from scipy import sparse
 
 import odeco
@@ -201,7 +201,7 @@ def test_another_version_on_a_worker_is_an_error_that_says_so(client, folder, mo
 
 
 def test_workers_with_other_kernels_of_linear_algebra_are_refused(folder):
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
         client = distributed.Client(cluster)
         kernels = set(client.run(blas_kernels).values())
         assert kernels == {blas_kernels()}
@@ -584,9 +584,8 @@ def test_a_block_that_is_too_large_for_a_worker_is_cut_into_columns(monkeypatch)
 
     monkeypatch.setattr(requests, "ask", asked)
     blocks = [dask.delayed(rows[start : start + 1100], pure=False) for start in (0, 1100, 2200)]
-    settings = {"n_workers": 1, "processes": False, "dashboard_address": ":0"}
     power = {"method": "power", "batch_size": 400, "n_iterations": 2, "n_restarts": 10}
-    with distributed.LocalCluster(**settings) as made, distributed.Client(made):
+    with cluster_of_threads():
         given = odeco.online.dask.from_delayed(blocks)
         there = odeco.decompose_stream(given, 3, rng=0, **power)
         found = odeco.decompose_stream(given, 3, rng=0)

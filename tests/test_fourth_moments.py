@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from cluster_parts import cluster_of_threads
 from scipy import sparse
 
 import odeco
@@ -137,9 +138,9 @@ def test_directions_without_variance_are_left_out():
 
 @pytest.mark.slow
 def test_a_cluster_gives_the_bits_of_one_machine():
-    distributed, da = pytest.importorskip("distributed"), pytest.importorskip("dask.array")
+    da = pytest.importorskip("dask.array")
     rows, _ = planted(24, 8, 40_000)
-    with distributed.Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    with cluster_of_threads(n_workers=2) as client:
         for memory in (256.0, 9.0):
             settings = {"order": 4, "moment": "cumulant", "memory": memory, "rng": 0}
             plain = odeco.decompose_stream(rows, 8, **settings)

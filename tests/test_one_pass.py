@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cluster_parts import cluster_of_threads
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
@@ -73,7 +74,7 @@ def test_one_pass_is_at_most_15_percent_worse_than_the_rows_allow(kind, method):
     "settings", [{"method": "core"}, {"method": "entries"}, {"method": "core", "order": 4}, {"order": 4}], ids=str
 )
 def test_all_ways_of_reading_once_are_one_run(settings, csr, tmp_path):
-    distributed, da = pytest.importorskip("distributed"), pytest.importorskip("dask.array")
+    da = pytest.importorskip("dask.array")
     rows, _ = sources(4000, d=20, k=3, noise=0.3)
     rows = np.where(np.abs(rows) > 0.2, rows, 0.0)
     data = sparse.csr_array(rows) if csr else rows
@@ -87,7 +88,7 @@ def test_all_ways_of_reading_once_are_one_run(settings, csr, tmp_path):
         pushed = odeco.OnlineDecomposer.load(checkpoint)
     blocks = da.from_array(rows, chunks=(777, 20))
     blocks = blocks.map_blocks(sparse.csr_array) if csr else blocks
-    with distributed.Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    with cluster_of_threads(n_workers=2) as client:
         on_cluster = odeco.decompose_stream(blocks, 3, n_passes=1, client=client, **settings)
     ways = {
         "an iterator": odeco.decompose_stream(iter([data[:17], data[17:]]), 3, **settings),

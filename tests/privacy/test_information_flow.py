@@ -16,6 +16,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from cluster_parts import cluster_of_threads
 from scipy import sparse
 from sealing import (
     MALFORMED,
@@ -149,9 +150,7 @@ def topics_on_a_cluster(counts, groups=None):
 
 @pytest.fixture(scope="module")
 def cluster():
-    distributed = pytest.importorskip("distributed")
-    settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    with distributed.LocalCluster(**settings) as made, distributed.Client(made):
+    with cluster_of_threads():
         yield
 
 

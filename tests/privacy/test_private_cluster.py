@@ -9,6 +9,7 @@ import logging
 
 import numpy as np
 import pytest
+from cluster_parts import cluster_of_threads
 from scipy import sparse
 from sealing import record
 
@@ -36,8 +37,7 @@ N, D = 500, 5
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    settings = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
-    with distributed.LocalCluster(**settings) as made, distributed.Client(made):
+    with cluster_of_threads(threads_per_worker=2):
         yield
 
 
