@@ -112,7 +112,7 @@ def search_rows(
     last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
     fresh, searched = rows[last] if n_rows >= _ONE_IN else rows, rows[~last]
     numbers = range(n_components, (n_components if fewest is None else fewest) - 1, -1)
-    best: tuple[FloatArray, NDArray[np.bool_], bool, int] | None = None
+    best: tuple[FloatArray, NDArray[np.bool_], bool, int, FloatArray] | None = None
     for stage, basis in enumerate(_spans(searched, n_components + _SPARE_DIRECTIONS, order, seed)):
         span = basis, mean_over(searched, "core", basis, order)
         for n in numbers:
@@ -122,16 +122,17 @@ def search_rows(
             vectors = stepped if steps_help else in_span
             clear = clear_components(fresh, vectors, order, weighted=weighted)
             if best is None or clear.sum() >= best[1].sum() + (n < n_components):
-                best = vectors, clear, steps_help, stage
+                best = vectors, clear, steps_help, stage, basis
             if clear.all():
                 break
         if clear.all():
             break
     if best is None:
         raise RuntimeError("There must be a number of components to search for.")
-    vectors, clear, steps_help, stage = best
+    vectors, clear, steps_help, stage, basis = best
     if final or clear.all():
-        basis = next(islice(_spans(rows, n_components + _SPARE_DIRECTIONS, order, seed), stage, None))
+        if not clear.all():
+            basis = next(islice(_spans(rows, n_components + _SPARE_DIRECTIONS, order, seed), stage, None))
         again = _vectors_in_span((basis, mean_over(rows, "core", basis, order)), len(clear), seed)
         again = power_steps(rows, again, order, _N_STEPS) if steps_help else again
         cosines = np.abs(vectors[:, clear].T @ again)
@@ -139,7 +140,11 @@ def search_rows(
             vectors = power_steps(rows, vectors, order, _N_STEPS)
         else:
             vectors, clear = again, cosines.max(axis=0, initial=0.0) >= SAME
-    return Found(Components(_weights(fresh, vectors, order)[0], vectors, order), clear)
+    found = Components(_weights(fresh, vectors, order)[0], vectors, order)
+    absent = _only_rounding(fresh, dual_vectors(vectors), order)
+    if final and fewest is None and absent.any():
+        raise zero_image_error(n_components, found.take(~absent))
+    return Found(found, clear)
 
 
 def _vectors_in_span(span: tuple[FloatArray, FloatArray], n_components: int, seed: int) -> FloatArray:
@@ -206,8 +211,18 @@ def clear_components(rows: Any, vectors: FloatArray, order: int, *, weighted: bo
     if weighted:
         squares = np.concatenate([_squared_lengths(chunk) for chunk in row_chunks(rows)])
         errors = errors * np.sqrt(np.mean((squares / max(float(squares.mean()), np.finfo(float).tiny)) ** order))
-    clear: NDArray[np.bool_] = np.abs(weights) > CLEAR * errors
+    clear: NDArray[np.bool_] = (np.abs(weights) > CLEAR * errors) & ~_only_rounding(rows, dual_vectors(vectors), order)
     return clear
+
+
+def _only_rounding(rows: Any, vectors: FloatArray, order: int) -> NDArray[np.bool_]:
+    """Tell at which vectors w the moment xᵖ of every row has a value (xᵀw)ᵖ that rounding its entries can give."""
+    error = (rows.shape[1] * np.finfo(rows.dtype).eps) ** (1 / order) * np.linalg.norm(vectors, axis=0)
+    absent = np.ones(vectors.shape[1], dtype=np.bool_)
+    for chunk in row_chunks(rows):
+        lengths = np.sqrt(_squared_lengths(chunk))
+        absent &= (np.abs(chunk @ vectors) <= lengths[:, None] * error).all(axis=0)
+    return absent
 
 
 def _squared_lengths(rows: Any) -> FloatArray:
