@@ -272,12 +272,14 @@ class OnePassSolver(Doubling):
         """
         most = most_block_rows(self.dimension, 8 * self.dimension, self.memory)
         places = np.random.default_rng(self.seed).permutation(block.n_rows)
-        n_rows = min(first_search(self.dimension, self.n_components), most // 2)
-        while self.n_components is not None and n_rows <= min(most, block.n_rows) // 2:
-            found = self._search(_part_of(block, places[:n_rows]))
+        n_rows, half = first_search(self.dimension, self.n_components), min(most, block.n_rows) // 2
+        sizes = [] if self.n_components is None or 2 * n_rows > block.n_rows else [half]
+        while sizes and sizes[0] >= 2 * n_rows:
+            sizes.insert(0, sizes[0] // 2)
+        for size in sizes:
+            found = self._search(_part_of(block, places[:size]))
             if found.complete:
-                return found
-            n_rows *= 2
+                return found.refined(block.rows)
         found = self._search(block, final=True)
         if found.complete or not block.quantized or most >= block.n_rows:
             return found
