@@ -8,7 +8,8 @@ d^1.5 rows and no excess variance (Montanari and Richard 2014, arXiv 1411.1076).
 
 without the pairs i = j, whose terms hold no signal and are larger than all others. The small core of the moment in the
 span of both is decomposed, and the result is taken as it is or after joint power steps in all dimensions, whichever
-rows that did not find it prefer: on a small block these steps make it worse. All rows are then searched in that way.
+rows that did not find it prefer: on a small block these steps make it worse. All rows are then searched in that way, in
+the same span if it showed all components.
 """
 
 from __future__ import annotations
