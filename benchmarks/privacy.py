@@ -35,6 +35,7 @@ import argparse
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ import numpy as np
 import odeco
 from odeco._util.types import FloatArray
 from odeco.datasets import planted_orthogonal
+from odeco.errors import ReusedRecordsWarning
 from odeco.privacy import PrivacyPlan, noise_multiplier, paper_noise_multiplier
 from odeco.privacy.noise import SimulatedNoise
 from odeco.private import decompose_privately, plan_privacy
@@ -393,6 +395,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="how often every search is repeated")
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
+    warnings.simplefilter("ignore", ReusedRecordsWarning)  # several methods are compared on the same records
     quick, chosen = arguments.quick, arguments.only
     n_seeds, ratio = arguments.seeds or (3 if quick else 5), 1.1 if quick else 1.05
     entries = [Cell("entry", *each) for each in (ENTRY_CELLS[:2] if quick else ENTRY_CELLS)]

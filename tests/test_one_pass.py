@@ -295,6 +295,66 @@ def test_rows_with_fewer_components_are_taken_in_and_the_result_says_so(method):
     assert later.n_rows == 13_500
 
 
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 3.7, 1e9])
+@pytest.mark.parametrize("seed", range(4))
+def test_components_that_rounding_makes_are_none(seed, scale):
+    # rows along one line: their moment has one component, and rounding makes others of 1e-16 of its weight
+    rng = np.random.default_rng(seed)
+    rows = np.outer(rng.exponential(size=3000), scale * rng.standard_normal(5 + seed))
+    online = odeco.OnlineDecomposer(2, method="core", rng=seed).partial_fit(rows)
+    with pytest.raises(odeco.RankError, match="has rank 1, but n_components=2"):
+        online.result()
+
+
+def rows_searched(monkeypatch):
+    """Return a list to which each later search adds the number of its rows."""
+    from odeco.online import one_pass
+
+    sizes, search = [], one_pass.search_rows
+
+    def counted(rows, *arguments, **settings):
+        sizes.append(rows.shape[0])
+        return search(rows, *arguments, **settings)
+
+    monkeypatch.setattr(one_pass, "search_rows", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("csr", [False, True])
+def test_passes_search_no_more_of_the_sample_than_shows_the_components(csr, monkeypatch):
+    sizes = rows_searched(monkeypatch)
+    rows, truth = sources(20_000, d=60, k=4, noise=0.3)
+    rows = np.where(np.abs(rows) > 0.1, rows, 0.0) if csr else rows
+    given = sparse.csr_array(rows) if csr else rows
+    found = odeco.decompose_stream(given, 4, method="core", rng=0)
+    assert len(sizes) == 1
+    assert sizes[0] <= 4000
+    assert worst_angle(found.vectors, truth) < 1.02 * limit(rows, truth)
+    assert found.clear.all()
+
+
+def test_the_whole_sample_is_searched_if_no_part_shows_all_components(monkeypatch):
+    sizes = rows_searched(monkeypatch)
+    rows, truth = sources(4000, d=60, k=4)
+    found = odeco.decompose_stream(rows, 4, method="core", rng=0)
+    assert sizes[-1] == 4000
+    assert sorted(sizes) == sizes
+    assert worst_angle(found.vectors, truth) < 1.1 * limit(rows, truth)
+
+
+def test_a_search_that_may_be_repeated_fits_nothing_to_noise(monkeypatch):
+    from odeco.online import search
+
+    fitted = []
+    fit = search.fit_independent
+    monkeypatch.setattr(search, "fit_independent", lambda *given: fitted.append(given) or fit(*given))
+    noise = np.random.default_rng(0).standard_normal((4000, 60))
+    assert not search.search_rows(noise, 4, 3, 0).complete
+    assert not fitted
+    assert not search.search_rows(noise, 4, 3, 0, final=True).clear.any()
+    assert fitted
+
+
 def drifting(n, vectors, seed):
     rng = np.random.default_rng(seed)
     draws = rng.exponential(size=(n, vectors.shape[1])) - 1

@@ -8,14 +8,15 @@ d^1.5 rows and no excess variance (Montanari and Richard 2014, arXiv 1411.1076).
 
 without the pairs i = j, whose terms hold no signal and are larger than all others. The small core of the moment in the
 span of both is decomposed, and the result is taken as it is or after joint power steps in all dimensions, whichever
-rows that did not find it prefer: on a small block these steps make it worse. All rows are then searched in that way.
+rows that did not find it prefer: on a small block these steps make it worse. All rows are then searched in that way, in
+the same span if it showed all components.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -44,8 +45,14 @@ _SPARE_DIRECTIONS = 3
 #: Every fourth row is held out from the search, and scores what it finds.
 _ONE_IN = 4
 
+#: The least value of held-out rows at a singular vector, in standard errors: noise has more in one of six cases.
+_SEEN_AGAIN = 1.0
+
 #: Joint power steps in all dimensions.
 _N_STEPS = 6
+
+#: Joint power steps of what a part of many rows found over all of them: after two, passes end at the limit.
+_N_REFINING_STEPS = 2
 
 #: How often what a slice of many rows found is taken out of them, and steps of what was found with what was hidden.
 _N_DEFLATIONS, _N_JOINT_STEPS = 2, 2
@@ -89,6 +96,12 @@ class Found:
         """Whether the search need not be repeated with more rows."""
         return bool(self.clear.all())
 
+    def refined(self, rows: Any) -> Found:
+        """Return what was found after power steps over more rows."""
+        found = self.components
+        vectors = power_steps(rows, found.vectors, found.order, _N_REFINING_STEPS)
+        return replace(self, components=Components(found.weights, vectors, found.order))
+
 
 def search_rows(
     rows: Any,
@@ -108,38 +121,86 @@ def search_rows(
     is `final`, all rows are searched in the way that was better. No row is then left to confirm what that finds, so
     components that were clear and are not found again take its place.
     """
-    n_rows = int(rows.shape[0])
+    n_rows, d = (int(size) for size in rows.shape)
     last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
     fresh, searched = rows[last] if n_rows >= _ONE_IN else rows, rows[~last]
     numbers = range(n_components, (n_components if fewest is None else fewest) - 1, -1)
-    best: tuple[FloatArray, NDArray[np.bool_], bool, int] | None = None
-    for stage, basis in enumerate(_spans(searched, n_components + _SPARE_DIRECTIONS, order, seed)):
+    best: _Attempt | None = None
+    for attempt in _attempts(searched, fresh, numbers, order, seed, weighted=weighted, screened=not final):
+        if best is None or attempt.clear.sum() >= best.clear.sum() + (len(attempt.clear) < n_components):
+            best = attempt
+        if attempt.clear.all():
+            break
+    if best is None:
+        return Found(no_components(d, order), np.zeros(1, dtype=np.bool_))
+    vectors, clear = best.vectors, best.clear
+    if final or clear.all():
+        vectors, clear = best.repeated(rows, n_components, order, seed)
+    found = Components(_weights(fresh, vectors, order)[0], vectors, order)
+    absent = _only_rounding(fresh, dual_vectors(vectors), order)
+    if final and fewest is None and absent.any():
+        raise zero_image_error(n_components, found.take(~absent))
+    return Found(found, clear)
+
+
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """Components that three of four rows found, and how: from which span, and whether power steps made them better."""
+
+    vectors: FloatArray
+    clear: NDArray[np.bool_]
+    steps_help: bool
+    stage: int
+    basis: FloatArray
+
+    def repeated(self, rows: Any, n_components: int, order: int, seed: int) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return the components of all rows, found in the same way, and which are clear.
+
+        A span that shows all components is taken as it is: forming it takes longest.
+        """
+        vectors, clear, basis = self.vectors, self.clear, self.basis
+        if not clear.all():
+            basis = next(islice(_spans(rows, n_components + _SPARE_DIRECTIONS, order, seed), self.stage, None))
+        again = _vectors_in_span((basis, mean_over(rows, "core", basis, order)), len(clear), seed)
+        again = power_steps(rows, again, order, _N_STEPS) if self.steps_help else again
+        cosines = np.abs(vectors[:, clear].T @ again)
+        if np.any(cosines.max(axis=1) < SAME):
+            return power_steps(rows, vectors, order, _N_STEPS), clear
+        return again, cosines.max(axis=0, initial=0.0) >= SAME
+
+
+def _attempts(
+    searched: Any, fresh: Any, numbers: range, order: int, seed: int, *, weighted: bool, screened: bool
+) -> Iterator[_Attempt]:
+    """Yield what rows show of so many components, in every span; if `screened`, in spans that held-out rows confirm."""
+    screened = screened and len(numbers) == 1 and order == 3
+    for stage, basis in enumerate(_spans(searched, numbers.start + _SPARE_DIRECTIONS, order, seed)):
         span = basis, mean_over(searched, "core", basis, order)
+        if screened and not _core_is_seen_again(span, fresh, numbers.start):
+            continue
         for n in numbers:
             in_span = _vectors_in_span(span, n, seed)
             stepped = power_steps(searched, in_span, order, _N_STEPS)
             steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
             vectors = stepped if steps_help else in_span
             clear = clear_components(fresh, vectors, order, weighted=weighted)
-            if best is None or clear.sum() >= best[1].sum() + (n < n_components):
-                best = vectors, clear, steps_help, stage
-            if clear.all():
-                break
-        if clear.all():
-            break
-    if best is None:
-        raise RuntimeError("There must be a number of components to search for.")
-    vectors, clear, steps_help, stage = best
-    if final or clear.all():
-        basis = next(islice(_spans(rows, n_components + _SPARE_DIRECTIONS, order, seed), stage, None))
-        again = _vectors_in_span((basis, mean_over(rows, "core", basis, order)), len(clear), seed)
-        again = power_steps(rows, again, order, _N_STEPS) if steps_help else again
-        cosines = np.abs(vectors[:, clear].T @ again)
-        if np.any(cosines.max(axis=1) < SAME):
-            vectors = power_steps(rows, vectors, order, _N_STEPS)
-        else:
-            vectors, clear = again, cosines.max(axis=0, initial=0.0) >= SAME
-    return Found(Components(_weights(fresh, vectors, order)[0], vectors, order), clear)
+            yield _Attempt(vectors, clear, steps_help, stage, basis)
+
+
+def _core_is_seen_again(span: tuple[FloatArray, FloatArray], fresh: Any, n_components: int) -> bool:
+    """Tell whether rows that did not find a core of order 3 agree with its leading singular vectors, one per component.
+
+    Where they do not, a fit would follow the noise, which takes it longest: more rows are the better way to go on.
+    """
+    basis, core = span
+    width = len(core)
+    left, _, right = np.linalg.svd(core.reshape(width, -1), full_matrices=False)
+    products = _products(fresh, basis)
+    for u, matrix in zip(left.T[:n_components], right[:n_components], strict=True):
+        values = (products @ u) * ((products @ matrix.reshape(width, width)) * products).sum(axis=1)
+        if values.mean() <= _SEEN_AGAIN * values.std() / math.sqrt(len(values)):
+            return False
+    return True
 
 
 def _vectors_in_span(span: tuple[FloatArray, FloatArray], n_components: int, seed: int) -> FloatArray:
@@ -206,8 +267,18 @@ def clear_components(rows: Any, vectors: FloatArray, order: int, *, weighted: bo
     if weighted:
         squares = np.concatenate([_squared_lengths(chunk) for chunk in row_chunks(rows)])
         errors = errors * np.sqrt(np.mean((squares / max(float(squares.mean()), np.finfo(float).tiny)) ** order))
-    clear: NDArray[np.bool_] = np.abs(weights) > CLEAR * errors
+    clear: NDArray[np.bool_] = (np.abs(weights) > CLEAR * errors) & ~_only_rounding(rows, dual_vectors(vectors), order)
     return clear
+
+
+def _only_rounding(rows: Any, vectors: FloatArray, order: int) -> NDArray[np.bool_]:
+    """Tell at which vectors w the moment xᵖ of every row has a value (xᵀw)ᵖ that rounding its entries can give."""
+    error = (rows.shape[1] * np.finfo(rows.dtype).eps) ** (1 / order) * np.linalg.norm(vectors, axis=0)
+    absent = np.ones(vectors.shape[1], dtype=np.bool_)
+    for chunk in row_chunks(rows):
+        lengths = np.sqrt(_squared_lengths(chunk))
+        absent &= (np.abs(chunk @ vectors) <= lengths[:, None] * error).all(axis=0)
+    return absent
 
 
 def _squared_lengths(rows: Any) -> FloatArray:
