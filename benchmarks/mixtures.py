@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from private_kmeans import DELTA, nearest, peers_of, tuples_of
+from private_kmeans import DELTA, nearest, peers_of, random_centres, tuples_of
 from sklearn import datasets
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.metrics import adjusted_rand_score
@@ -242,9 +242,15 @@ def show_private(quick: bool, python: str | None) -> None:
                 adjusted_rand_score(labels, KMeans(k, n_init=10, random_state=seed_of(run)).fit_predict(rows))
                 for run, (_, rows, labels, _) in enumerate(made)
             ]
+            chance = [
+                adjusted_rand_score(labels, nearest(rows, random_centres(k, d, 1.3 * length, rng)))
+                for run, (_, rows, labels, _) in enumerate(made)
+                for rng in map(np.random.default_rng, range(10 * run, 10 * run + 10))
+            ]
             print(
                 f"\nd = {d}, k = {k}, n = {n:,}, separation {separation:g}: the truth {cell(best, high_is_good=True)}, "
-                f"KMeans(n_init=10) without privacy {cell(plain, high_is_good=True)}"
+                f"KMeans(n_init=10) without privacy {cell(plain, high_is_good=True)}, "
+                f"random centres {cell(chance, high_is_good=True)}"
             )
             names = ("TensorMixture", "private Lloyd", "diffprivlib KMeans", "Cohen et al.", "DPM")
             print(f"{'epsilon':<9}" + "".join(f"{name:>19}" for name in names))

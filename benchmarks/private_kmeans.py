@@ -35,6 +35,13 @@ def clipped(rows: FloatArray, bound: float) -> FloatArray:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1) / bound, 1.0)[:, None])
 
 
+def random_centres(k: int, d: int, bound: float, rng: np.random.Generator) -> FloatArray:
+    """Return centres that no row has a say in, evenly within half the bound: what a partition is worth by chance."""
+    centres = rng.standard_normal((k, d))
+    centres *= 0.5 * bound * rng.random((k, 1)) ** (1 / d) / np.linalg.norm(centres, axis=1, keepdims=True)
+    return centres
+
+
 def private_lloyd(rows: FloatArray, k: int, bound: float, epsilon: float, seed: int, n_rounds: int = 5) -> FloatArray:
     """Return centres after rounds of Lloyd with Gaussian noise; a row adds (1, x/bound) to one centre.
 
@@ -43,8 +50,7 @@ def private_lloyd(rows: FloatArray, k: int, bound: float, epsilon: float, seed: 
     rng = np.random.default_rng(seed)
     deviation = 2 * np.sqrt(n_rounds) / gdp_mu(epsilon, DELTA)
     unit = clipped(rows, bound) / bound
-    centres = rng.standard_normal((k, rows.shape[1]))
-    centres *= 0.5 * rng.random((k, 1)) ** (1 / rows.shape[1]) / np.linalg.norm(centres, axis=1, keepdims=True)
+    centres = random_centres(k, rows.shape[1], 1.0, rng)
     for _ in range(n_rounds):
         centres = _lloyd_round(unit, centres, deviation, rng)
     return bound * centres
