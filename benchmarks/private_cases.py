@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from private_kmeans import DELTA, nearest, peers_of, tuples_of
+from private_kmeans import DELTA, clipped, nearest, peers_of, tuples_of
 from private_peers import class_posterior, dp_em_classes, dp_em_states, edge_flips, fast_ica, two_way_classes
 from private_spectral import CONCENTRATIONS, learn_spectrally
 from private_variational import best_settings, learn_variationally
@@ -38,6 +38,7 @@ from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.private import matched_share
 from odeco.models.ica.private import matched_correlations
 from odeco.models.lda.inference import completion_perplexity
+from odeco.privacy import gdp_mu
 
 #: Results of each method, for each of its settings.
 Others = dict[str, list[float]]
@@ -88,14 +89,17 @@ def mixture_case(kind: str, n_rows: int) -> Case:
             model = TensorMixture(k, covariance_type=kind, random_state=seed, **settings)  # type: ignore[arg-type]
             return float(model.fit(rows[5000:].copy()).score_samples(rows[:5000]).mean())
 
+        own = rows[5000:]
+        length = float(np.sqrt(np.square(own).sum(axis=1).mean()))
+        tuples = tuples_of(own, 4, 1.3 * length, seed)
+
         def others(epsilon: float) -> Others:
-            """Weights and covariances around the centres of others are exact, in their favour."""
-            own = rows[5000:]
-            length = float(np.sqrt(np.square(own).sum(axis=1).mean()))
-            tuples = tuples_of(own, 4, 1.3 * length, seed)
-            found = peers_of(own, 4, length, 1.0, epsilon, seed, tuples, DIFFPRIVLIB)
+            """Half of ε is for centres, half for what a density needs besides."""
+            found = peers_of(own, 4, length, 1.0, epsilon / 2, seed, tuples, DIFFPRIVLIB)
             return {
-                name: [float(around(own, each, kind).posterior(rows[:5000])[1].mean()) for each in tried]
+                name: [
+                    float(around(own, each, kind, epsilon / 2, seed).posterior(rows[:5000])[1].mean()) for each in tried
+                ]
                 for name, tried in found.items()
             }
 
@@ -104,15 +108,31 @@ def mixture_case(kind: str, n_rows: int) -> Case:
     return Case(make, "row")
 
 
-def around(rows: FloatArray, centres: FloatArray, kind: str) -> Gaussians:
-    """Return components at centres, with the weights and the common covariance of the rows nearest to them."""
-    labels = nearest(rows, centres)
-    used = np.unique(labels)
-    offsets, k = rows - centres[labels], len(used)
-    covariance = offsets.T @ offsets / len(rows)
-    common = {"spherical": np.trace(covariance) / len(covariance), "diag": np.diag(covariance), "full": covariance}
-    weights = np.bincount(labels, minlength=len(centres))[used] / len(rows)
-    return Gaussians(weights, centres[used], np.stack([np.asarray(common[kind])] * k))
+def around(rows: FloatArray, centres: FloatArray, kind: str, epsilon: float, seed: int) -> Gaussians:
+    """Return components at centres, with noisy weights and a noisy common covariance of the rows nearest to them.
+
+    A row adds 1 to the count of its centre, and the outer product of its offset, divided by the squared radius to which
+    offsets are clipped: a vector of norm at most √2. Inner products are not negative, so two are apart by at most 2.
+    Twice the root mean square of offsets is taken to be public as radius.
+    """
+    rng, labels, (n, d) = np.random.default_rng(seed), nearest(rows, centres), rows.shape
+    radius = 2 * math.sqrt(float(np.square(rows - centres[labels]).sum(axis=1).mean()))
+    offsets, deviation = clipped(rows - centres[labels], radius), 2 / gdp_mu(epsilon, DELTA)
+    counts = np.bincount(labels, minlength=len(centres)) + deviation * rng.standard_normal(len(centres))
+    used = counts > deviation
+    used[counts.argmax()] = True
+    noise = np.triu(deviation * rng.standard_normal((d, d)))
+    covariance = (
+        offsets.T @ offsets + radius**2 * (noise + np.triu(noise, 1).T) * np.where(np.eye(d), 1, 0.5**0.5)
+    ) / n
+    mean = max(float(np.trace(covariance)) / d, 1e-3 * radius**2 / d)
+    values, vectors = np.linalg.eigh(covariance)
+    common = {
+        "spherical": np.asarray(mean),
+        "diag": np.maximum(np.diag(covariance), 0.1 * mean),
+        "full": (vectors * np.maximum(values, 0.1 * mean)) @ vectors.T,
+    }
+    return Gaussians(counts[used] / counts[used].sum(), centres[used], np.stack([common[kind]] * int(used.sum())))
 
 
 def classes_case(n_respondents: int) -> Case:
