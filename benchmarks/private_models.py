@@ -1,7 +1,7 @@
 """Private runs beside what they could at best be, and beside others; every neighbour replaces one row.
 
     python benchmarks/private_models.py bounds|subspace|models|plans [--quick] [--sizes 50x20000 ...] [--only REGEX]
-        [--draws N] [--peer PYTHON]
+        [--draws N] [--peer PYTHON] [--epsilon E]
 
 *bounds*: the utility with ``norm_bound="auto"`` beside that of eight fixed bounds, the quantiles of the norms of the
 rows, which nobody could know. Tables are those of scikit-learn, standardised, from which rows are drawn with
@@ -143,9 +143,11 @@ def compare_bounds(*, quick: bool, **_others: Any) -> None:
             print(f"| {table} ({rows.shape[1]}) | " + " | ".join(cells) + " |", flush=True)
 
 
-def compare_subspaces(*, quick: bool, peer: str | None, sizes: list[tuple[int, int]], **_others: Any) -> None:
+def compare_subspaces(
+    *, quick: bool, peer: str | None, sizes: list[tuple[int, int]], epsilon: float, **_others: Any
+) -> None:
     """Print the squared sine of the leading direction, by dimension and number of rows."""
-    epsilon, variance = 1.0, 4.0
+    variance = 4.0
     print(f"\nLeading direction, ε = {epsilon:g}, δ = {DELTA:g}, one row replaced; squared sine, median of {N_DRAWS}")
     print(f"Rows are Gaussian with variance 1, and {variance:g} along one direction")
     print("| d | rows | odeco, bound chosen | DP-PCA, scale given (batches) | diffprivlib PCA | without privacy |")
@@ -283,6 +285,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
     parser.add_argument("--sizes", nargs="+", default=[], type=lambda text: tuple(map(int, text.split("x"))))
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="for subspace")
     parser.add_argument("--only", default="", help="for models and plans: an expression that names must match")
     parser.add_argument("--draws", type=int, default=N_DRAWS, help="for models: number of draws")
     arguments = parser.parse_args()
