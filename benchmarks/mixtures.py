@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import time
 import warnings
@@ -222,13 +223,16 @@ def show_memory(n: int) -> None:
 # ---- privacy -------------------------------------------------------------------------------------------------------
 
 
-def show_private(quick: bool, python: str | None) -> None:
+def show_private(quick: bool, python: str | None, only: str) -> None:
     print(
         f"\nprivacy: one row replaced by any other, delta = {DELTA:g}; "
         "the bound of a row is 1.3 times its root mean square length"
     )
     for d, k, separation in [(10, 5, 6.0)] if quick else [(30, 15, 7.0), (10, 5, 6.0), (10, 5, 30.0)]:
         for n in (5_000,) if quick else (100_000, 5_000):
+            title = f"d = {d}, k = {k}, n = {n:,}, separation {separation:g}"
+            if re.search(only, title) is None:
+                continue
             length = np.sqrt(separation**2 / 2 + d)
             made = []
             for run in range(2 if quick else 3):
@@ -248,7 +252,7 @@ def show_private(quick: bool, python: str | None) -> None:
                 for rng in map(np.random.default_rng, range(10 * run, 10 * run + 10))
             ]
             print(
-                f"\nd = {d}, k = {k}, n = {n:,}, separation {separation:g}: the truth {cell(best, high_is_good=True)}, "
+                f"\n{title}: the truth {cell(best, high_is_good=True)}, "
                 f"KMeans(n_init=10) without privacy {cell(plain, high_is_good=True)}, "
                 f"random centres {cell(chance, high_is_good=True)}"
             )
@@ -282,6 +286,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--rows", type=int, default=0, help="feed so many rows in one pass")
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
+    parser.add_argument("--only", default="", help="for --private: an expression that the title of a table must match")
     asked = parser.parse_args()
     warnings.simplefilter("ignore", ReusedRecordsWarning)  # several budgets are compared on the same rows
     with threadpool_limits(1):
@@ -296,7 +301,7 @@ def run_asked(asked: argparse.Namespace) -> None:
             return
     for name in chosen or (*SHOWN, "private"):
         if name == "private":
-            show_private(asked.quick, asked.peer)
+            show_private(asked.quick, asked.peer, asked.only)
         else:
             SHOWN[name](asked.quick)
 
