@@ -116,6 +116,22 @@ MUTANTS = [
         "stored_in_pieces",
     ),
     Mutant(
+        "the margin of clipped rows does not grow with the number of columns",
+        "privacy/holders/lanes.py",
+        "max(_MARGIN, n_numbers * 2.0**-53)",
+        "_MARGIN",
+        "test_clipping.py",
+        "very_wide",
+    ),
+    Mutant(
+        "a private tensor may hold numbers that are infinite in double precision, and so 0",
+        "privacy/holders/entries.py",
+        " and array.dtype.itemsize <= np.dtype(np.float64).itemsize",
+        "",
+        "test_declared.py",
+        "tensor_is_refused",
+    ),
+    Mutant(
         "norms: replacing a unit is charged as blanking it",
         "privacy/holders/norms.py",
         'return math.sqrt(2) if neighbour_relation == "replace" else 1.0',
@@ -694,6 +710,14 @@ MUTANTS = [
         "        return HeldAnswers(context.questions.indicators(codes), context.questions, groups), context",
         "test_information_flow.py",
         "depends and latent",
+    ),
+    Mutant(
+        "latent classes: a missing answer rounds the large numbers that others answered",
+        "models/lca/categories.py",
+        'if kind == "f" else column.to_numpy(dtype=object)',
+        'if kind == "f" or (kind in "iu" and column.hasnans) else column.to_numpy(dtype=object)',
+        "test_private_classes.py",
+        "missing_answer",
     ),
     Mutant(
         "latent classes: the third moment, whose terms have signs, gets the price of others",
