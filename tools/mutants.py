@@ -623,6 +623,22 @@ MUTANTS = [
         "every_content",
     ),
     Mutant(
+        "a record of spaces in a table of one column is no record",
+        "io/tables.py",
+        "own = (record for record in records if len(names) == 1 or not record.is_blank)",
+        "own = (record for record in records if not record.is_blank)",
+        "test_private_files.py",
+        "only_cell",
+    ),
+    Mutant(
+        "a row of spaces in a table of one column is no record",
+        "privacy/sources.py",
+        "if self._n_cells == 1 or not record.is_blank)",
+        "if not record.is_blank)",
+        "test_private_files.py",
+        "only_cell",
+    ),
+    Mutant(
         "the batches of a stream are not counted against delta",
         "online/private.py",
         "check_delta_for(self.guarantee.delta, first + n_rows - 1,",

@@ -15,6 +15,7 @@ from sealing import MALFORMED, NOT_NUMBERS, in_pairs, separated, write_lines, wr
 
 from odeco.cli.app import run as run_command
 from odeco.errors import SourceError
+from odeco.io.documents import read_documents
 from odeco.io.rows import as_rows
 from odeco.privacy import RecordLevel, open_private
 from odeco.privacy.holders.lanes import ROWS_AT_ONCE, within
@@ -164,6 +165,35 @@ def test_every_content_of_a_cell_makes_one_record_that_changes_no_row_but_its_ow
             rows = rows_of(open_private([path], header=True))
             assert rows.shape == (8, D), cells[place]
             np.testing.assert_array_equal(np.delete(rows, place, axis=0), np.delete(NORMAL[:8], place, axis=0))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("header", [True, False])
+def test_every_content_of_the_only_cell_makes_one_record(header, tmp_path):
+    # A line of spaces was no record: whoever had entered nothing else changed the number of records.
+    path, public = tmp_path / "rows.csv", {"header": True} if header else {"header": False, "n_features": 1}
+    contents = ["", " ", "   ", "\t", "\u3000", "\ufeff", "\r", " \n ", '"', "a", "7"]
+    for place, content in itertools.product(range(3), contents):
+        cells = ["1.5", "2.5", "3.5"]
+        cells[place] = content
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([[cell] for cell in [*["name"] * header, *cells]])
+        rows = rows_of(open_private([path], **public))
+        assert rows.shape == (3, 1), content
+        expected = np.array([[1.5], [2.5], [3.5]])
+        expected[place] = 7.0 if content == "7" else 0.0
+        np.testing.assert_array_equal(rows, expected)
+        if header:
+            texts = [document.text for document in read_documents([path], column="name", private=True)]
+            assert texts == cells
+
+
+def test_lines_of_spaces_between_records_of_several_cells_are_no_records(tmp_path):
+    lines = [b"  ", b"a,b", b" ", b"1,2", b"   ", b"3,4", b""]
+    write_lines(lines, tmp_path / "rows.csv")
+    np.testing.assert_array_equal(rows_of(open_private([tmp_path / "rows.csv"], header=True)), [[1, 2], [3, 4]])
+    texts = [each.text for each in read_documents([tmp_path / "rows.csv"], column="b", private=True)]
+    assert texts == ["2", "4"]
 
 
 @pytest.mark.parametrize("line", [b'1,2,3,4,"4711', b'"4711"1,2,3,4,5', b"4711,2,3", b"4711,2,3,4,5,6", b"4711"])
