@@ -119,7 +119,8 @@ def read_cells(
         if line.strip(" \r\n"):
             break
     delimiter = find_delimiter(lead[-1] if lead else "", suffix)
-    records: Iterator[Record] = dropwhile(lambda record: record.is_blank, read_records(chain(lead, iterator), delimiter))
+    found = read_records(chain(lead, iterator), delimiter)
+    records: Iterator[Record] = dropwhile(lambda record: record.is_blank, found)
     with _well_formed(name, private):
         first = next(records, None)
         names = [] if first is None else [cell.strip() for cell in split_record(first.text, delimiter)]
