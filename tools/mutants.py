@@ -270,11 +270,19 @@ MUTANTS = [
         "same_releases and public",
     ),
     Mutant(
+        "topics: public sums are added to exact private ones",
+        "models/lda/private_estimate.py",
+        "sums = public.among(sums, public.held.responsibilities(*asked))",
+        "sums = public.among(held.responsibilities(*asked).answer(), public.held.responsibilities(*asked))",
+        "test_private_topics_noise.py",
+        "same_releases and public",
+    ),
+    Mutant(
         "topics: an EM step with a thousandth of the noise",
         "models/lda/private_estimate.py",
-        "        model.update(*releaser.release(query, share=share))\n",
-        "        answer, scale = releaser.release(query, share=share)\n"
-        "        model.update(query.answer() + (answer - query.answer()) / 1000, scale)\n",
+        "        model.update(sums, noise)\n",
+        "        exact = held.responsibilities(*asked).answer()\n"
+        "        model.update(exact + (sums - exact) / 1000, noise)\n",
         "test_private_topics_noise.py",
         "same_releases",
     ),
