@@ -14,7 +14,7 @@ from scipy import sparse
 from sealing import MALFORMED, NOT_NUMBERS, in_pairs, separated, write_lines, write_lines_below_names
 
 from odeco.cli.app import run as run_command
-from odeco.errors import SourceError
+from odeco.errors import DocumentError, SourceError
 from odeco.io.documents import read_documents
 from odeco.io.rows import as_rows
 from odeco.privacy import RecordLevel, open_private
@@ -211,6 +211,17 @@ def test_a_table_that_is_not_well_formed_is_refused_before_anything_is_released(
     assert "must be well-formed CSV" in said.err
     assert "4711" not in said.err + said.out
     assert not ledger.exists()
+
+
+def test_the_error_for_damaged_documents_has_no_cause_that_could_quote_one(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "notes.parquet"
+    parquet.write_table(pyarrow.table({"body": ["a secret"] * 50}), path)
+    path.write_bytes(path.read_bytes()[:40] + path.read_bytes()[60:])
+    with pytest.raises(DocumentError, match="undamaged") as error:
+        list(read_documents([path], column="body", private=True))
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__
 
 
 # ---- one rule for records that are not valid ----------------------------------------------------------------------
