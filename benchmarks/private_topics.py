@@ -3,9 +3,8 @@
 Neighbours empty one document (or the reverse); the number of documents and the vocabulary are taken to be public. For
 each ε: the median and the range of the perplexity over draws of noise, the mean cosine of matched topics with the open
 ones and their coherence; the number that is called clear, and the processor time of a fit, trust included, are those of
-the first draw. With public documents, the first 1 % or 5 % of the training documents are public and the rest private,
-and there are at most three draws. The former mechanism, the variational and the spectral one, and neighbours that
-replace a document have one draw.
+the first draw. With public documents, the first 1 % or 5 % of the training documents are public and the rest private.
+The former mechanism, the variational and the spectral one, and neighbours that replace a document have one draw.
 
 Settings of odeco and of the variational method were chosen on other documents (`topic_corpora.read_parts`,
 `python benchmarks/topic_choices.py private` and `variational`).
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 THREADS = 1
 #: What can stand in the table.
 MODELS = ("frequencies", "moments", "variational", "spectral", "odeco", "replaced", "public")
-#: At most so many draws of noise with public documents.
-FEWER = 3
 RELATION: NeighbourRelation = "add_remove"
 #: Topics, Dirichlet parameters, and how many topics are called clear, if that is known.
 Fitted = tuple[Any, Any, int | None]
@@ -96,7 +93,7 @@ def _methods(
         for share in (0.01, 0.05):
             first = round(share * n_documents)
             helped = partial(_ours, train[first:], k, public=train[:first], **guarantee)
-            yield f"odeco, {share:.0%} public ({first:,} documents)", helped, min(draws, FEWER)
+            yield f"odeco, {share:.0%} public ({first:,} documents)", helped, draws
 
 
 class _Shown:
