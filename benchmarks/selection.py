@@ -7,6 +7,8 @@
     python benchmarks/selection.py shapes --sets 5           shapes and drifts that no component and no state fits: how
                                                              often the summary calls them parts of one group
     python benchmarks/selection.py doubts --sets 200         how often components and states that are there are doubted
+    python benchmarks/selection.py sources --sets 60         how often planted sources, and rows that are no
+                                                             mixture of sources, are called dependent
 
 Tables differ in rows (60 to 3,000), columns, numbers of components (1 to 6) and how far these are apart, all drawn from
 the seed. Constants of `odeco.models.engine.em.Calibration` were fitted to 300 tables from seed 20,000 on;
@@ -30,7 +32,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from odeco.models import LatentClasses, TensorHMM, TensorMixture
+from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorMixture
 from odeco.models.engine import spec as engine_spec
 from odeco.models.engine.em import ChosenNumber, choose_number
 from odeco.models.gmm.groups import groups_of
@@ -147,6 +149,67 @@ def false_alarms(seeds: range) -> None:
                 print(f"| {low} to {high} | {len(made)} {name} | {cells} |", flush=True)
 
 
+#: Distributions of sources, and rows that are no mixture of independent sources.
+SOURCES: dict[str, Any] = {
+    "laplace": lambda rng, n: rng.laplace(size=n),
+    "uniform": lambda rng, n: rng.uniform(size=n),
+    "exponential": lambda rng, n: rng.exponential(size=n),
+    "t, 5 degrees": lambda rng, n: rng.standard_t(5, n),
+    "two Gaussians": lambda rng, n: rng.standard_normal(n) / 2 + 2 * (rng.random(n) < 0.4),
+    "gamma": lambda rng, n: rng.gamma(4.0, size=n),
+    "beta": lambda rng, n: rng.beta(2.0, 5.0, n),
+    "t, 3 degrees": lambda rng, n: rng.standard_t(3, n),
+    "t, 2 degrees": lambda rng, n: rng.standard_t(2, n),
+    "lognormal": lambda rng, n: np.exp(rng.standard_normal(n)),
+    "sparse": lambda rng, n: rng.standard_normal(n) * (rng.random(n) < 0.2),
+    "0 or 1": lambda rng, n: 1.0 * (rng.random(n) < 0.5),
+    "rarely 1": lambda rng, n: 1.0 * (rng.random(n) < 0.1),
+    "counts": lambda rng, n: 1.0 * rng.poisson(1.5, n),
+    "nearly Gaussian": lambda rng, n: rng.standard_normal(n) + 0.5 * rng.laplace(size=n),
+}
+KINDS_OF_SOURCES = {
+    "smooth": [*SOURCES][:7],
+    "heavy tails": [*SOURCES][7:11],
+    "discrete": [*SOURCES][11:14],
+    "nearly Gaussian": [*SOURCES][14:],
+    "all of these": [*SOURCES],
+}
+NO_MIXTURES: dict[str, Any] = {
+    "multivariate t, 5 degrees": lambda rng, n, d: rng.standard_normal((d, n)) / np.sqrt(rng.chisquare(5, n) / 5),
+    "uniform in a ball": lambda rng, n, d: (
+        (rows := rng.standard_normal((d, n))) / np.linalg.norm(rows, axis=0) * rng.random(n) ** (1 / d)
+    ),
+    "three Gaussian clusters": lambda rng, n, d: (
+        4 * rng.standard_normal((d, 3))[:, rng.integers(3, size=n)] + rng.standard_normal((d, n))
+    ),
+    "parabola": lambda rng, n, d: np.vstack(
+        [(rows := rng.uniform(-1, 1, (d - 1, n))), rows[:1] ** 2 + 0.2 * rng.standard_normal((1, n))]
+    ),
+}
+
+
+def doubted_sources(seeds: range) -> None:
+    """Print how often planted sources, and rows that are no mixture of sources, are called dependent."""
+    sizes = ((60, 2), (100, 3), (300, 3), (300, 8), (1000, 5), (1000, 15), (5000, 10))
+    print("| rows, columns | " + " | ".join(map(str, sizes)) + " |\n|---" + "|---" * len(sizes) + "|")
+
+    def doubted(draw: Any, n: int, d: int) -> int:
+        found = 0
+        for seed in seeds:
+            rng = np.random.default_rng([seed, n, d])
+            sources = draw(rng, n, d)
+            rows = (rng.standard_normal((len(sources), len(sources))) @ sources).T
+            found += TensorICA(random_state=0).fit(rows)._learnt.fit.info.doubt != ""
+        return found
+
+    def mixture_of(kinds: list[str]) -> Any:
+        return lambda rng, n, d: np.array([SOURCES[kind](rng, n) for kind in rng.choice(kinds, d)])
+
+    drawn = {name: mixture_of(kinds) for name, kinds in KINDS_OF_SOURCES.items()} | NO_MIXTURES
+    for name, draw in drawn.items():
+        print(f"| {name} | {' | '.join(str(doubted(draw, n, d)) for n, d in sizes)} |", flush=True)
+
+
 def attack(seeds: range, sizes: list[int]) -> None:
     """Print what is said of rows that are one group, and of sequences without states."""
     print("| rows | number | selected | one, or called parts of one group or of a drift | of fewer groups | claimed |")
@@ -254,7 +317,7 @@ def fitted_calibration(found: list[Selected]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=[*PLANTED, "shapes", "doubts"])
+    parser.add_argument("model", choices=[*PLANTED, "shapes", "doubts", "sources"])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=30_000)
     parser.add_argument("--fit", action="store_true")
@@ -262,8 +325,10 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=[300, 1000], help="of shapes")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.sets)
-    if given.model in ("shapes", "doubts"):
-        attack(seeds, given.rows) if given.model == "shapes" else false_alarms(seeds)
+    parts = {"shapes": lambda: attack(seeds, given.rows), "doubts": lambda: false_alarms(seeds)}
+    parts["sources"] = lambda: doubted_sources(seeds)
+    if given.model in parts:
+        parts[given.model]()
         return
     results = select_all(given.model, seeds, given.results)
     print(f"{given.model}: {given.sets} planted tables, seeds from {given.first_seed}\n")
