@@ -119,8 +119,8 @@ def mixtures(n_seeds: int, only: str) -> None:
 def automatic(_: int, only: str) -> None:
     def report(name: str, model: Any, best: int, seconds: float, more: str) -> None:
         info = model._learnt.fit.info
-        sure = f"{info.at_least:.0%}, {info.exactly:.0%}"
-        groups = info.n_groups or ""
+        sure = "in order" if info.ordered else f"{info.at_least:.0%}, {info.exactly:.0%}"
+        groups = f"{info.n_groups} to {info.most_groups}" if info.most_groups > info.n_groups else info.n_groups or ""
         cells = [name, model.n_components_, sure, groups, best, PUBLISHED.get(name, ""), more, f"{seconds:.1f}"]
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
 

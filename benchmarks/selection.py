@@ -35,6 +35,7 @@ from scipy.optimize import minimize
 from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorMixture
 from odeco.models.engine import spec as engine_spec
 from odeco.models.engine.em import ChosenNumber, choose_number
+from odeco.models.engine.order import is_ordered
 from odeco.models.gmm.groups import groups_of
 from odeco.models.hmm.assumptions import DOUBTS
 
@@ -117,8 +118,9 @@ DRIFTS: dict[str, Any] = {
 MANY_ROWS = 20_000
 
 
-def n_groups(model: Any, rows: Any) -> int:
-    return groups_of(model.fit(rows)._learnt.fit.params, rows, model.predict_proba(rows))[1]
+def groups(model: Any, rows: Any) -> tuple[int, int]:
+    """Return the least and the largest number of groups of a model that is fitted to rows."""
+    return groups_of(model.fit(rows)._learnt.fit.params, rows, model.predict_proba(rows))[1:]
 
 
 def false_alarms(seeds: range) -> None:
@@ -127,8 +129,11 @@ def false_alarms(seeds: range) -> None:
     Mixtures are counted again if there is a gap between all of their components in `MANY_ROWS` rows: where there is
     none, the doubt is right that they may be one group.
     """
-    print("| rows | planted models | of fewer groups | of those with gaps | dependent | drift | independent |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| rows | planted models | in order | perhaps of fewer groups | of fewer groups | of those with gaps | "
+        "dependent | drift | independent |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for low, high in ((0, 100), (101, 400), (401, 3000)):
         found: dict[str, list[Any]] = {"mixtures": [], "states": []}
         for name, made in found.items():
@@ -137,15 +142,19 @@ def false_alarms(seeds: range) -> None:
                 if low <= len(rows) <= high and planted > 1:
                     model.n_components, model.random_state = planted, seed
                     doubt = model.fit(rows)._learnt.fit.info.doubt
-                    joined = apart = False
+                    perhaps = joined = apart = in_order = False
                     if name == "mixtures":
-                        joined = n_groups(model, rows) < planted
-                        apart = n_groups(model, mixture(np.random.default_rng(seed), MANY_ROWS)[1]) == planted
-                    made.append((joined, apart, joined and apart, *(doubt == each for each in DOUBTS)))
+                        in_order = is_ordered(rows, model.predict(rows))
+                        least, most = groups(model, rows)
+                        joined, perhaps = most < planted, least < planted <= most
+                        apart = groups(model, mixture(np.random.default_rng(seed), MANY_ROWS)[1])[0] == planted
+                    made.append(
+                        (in_order, perhaps, joined, apart, joined and apart, *(doubt == each for each in DOUBTS))
+                    )
         for name, made in found.items():
             if made:
-                joined, apart, wrong, *doubts = np.sum(made, axis=0)
-                cells = " | ".join(map(str, (joined, f"{wrong} of {apart}", *doubts)))
+                ordered, perhaps, joined, apart, wrong, *doubts = np.sum(made, axis=0)
+                cells = " | ".join(map(str, (ordered, perhaps, joined, f"{wrong} of {apart}", *doubts)))
                 print(f"| {low} to {high} | {len(made)} {name} | {cells} |", flush=True)
 
 
