@@ -114,11 +114,11 @@ def _separation(fit: Fit, names: list[str], privacy: PrivacyReport | None, n_gau
             "single rows look like sources."
         )
     if n_gaussian > 1:
-        why = "do not stand clear of noise" if privacy is not None else "look Gaussian"
         where = " in held-out rows" if fit.context.n_separated >= 0 else ""
-        if n_gaussian == k:
-            return f"None of {k} sources is separated: all {why}{where}."
-        return f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} {why}{where}."
+        why = "do not stand clear of noise" if privacy is not None else f"look Gaussian{where}"
+        if n_gaussian == k and privacy is None:
+            return f"None of {k} sources is separated: all {why}."
+        return f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} {why}."
     return f"{k} {'source, which is' if k == 1 else 'sources, all'} separated."
 
 
