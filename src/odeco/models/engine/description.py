@@ -200,6 +200,11 @@ def _selection(info: Info) -> str:
     stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
     if stated and info.n_samples < _FEWEST_ROWS:
         text += f" (how certain that is, is not known for fewer than {_FEWEST_ROWS} rows)"
+    elif stated and info.ordered:
+        text += (
+            " (how certain that is, is not known: within components the order of rows is not random, as in a series; "
+            "if their order means nothing, shuffle them)"
+        )
     elif stated:
         shaped = ", if every group has the shape of a component" if 0 < info.n_groups < k else ""
         if info.doubt:
@@ -214,16 +219,27 @@ def _selection(info: Info) -> str:
 
 
 def _groups(info: Info) -> str:
-    """Return that components may be parts of one group."""
+    """Return that components may be parts of one group, or that rows are too few to tell."""
+    if info.most_groups == info.selected:
+        return (
+            "Between some components there are too few rows to tell whether these are groups of their own: joined "
+            f"where that is not clear, they form {_groups_number(info.n_groups)}."
+        )
     return (
         "Several components may describe one group whose shape is not that of a component: joined where they overlap "
         f"({info.overlap:.0%} of the largest possible entropy) or where there is no gap between their rows, they form "
-        f"{groups_text(info.n_groups)}."
+        f"{groups_text(info)}."
     )
 
 
-def groups_text(number: int) -> str:
-    """Return a number of groups in words."""
+def groups_text(info: Info) -> str:
+    """Return the number of groups in words, or from the least to the largest that there may be."""
+    if info.most_groups > info.n_groups:
+        return f"{info.n_groups} to {info.most_groups} groups"
+    return _groups_number(info.n_groups)
+
+
+def _groups_number(number: int) -> str:
     return "1 group" if number == 1 else f"{number} groups"
 
 
