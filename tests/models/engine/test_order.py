@@ -49,20 +49,18 @@ def test_rows_of_a_series_are_in_order_also_if_values_are_missing():
     assert is_ordered(np.where(np.random.default_rng(1).random(rows.shape) < 0.2, np.nan, rows), labels)
 
 
-def test_no_certainty_is_stated_for_the_components_of_a_series():
+def test_the_certainty_of_the_components_of_a_series_has_a_condition():
     rows = series(0, 200, 0.9)
     model = TensorMixture("auto", covariance_type="full", random_state=0)
-    stated = "how certain that is, is not known: within components the order of rows is not random"
+    stated = "rows are independent draws (within components their order is not random, as in a series))"
     assert stated in model.fit(rows).summary()
     shuffled = model.fit(np.random.default_rng(0).permutation(rows)).summary()
     assert stated not in shuffled
     assert "exactly" in shuffled
 
 
-def test_no_certainty_is_stated_for_the_classes_of_respondents_that_repeat_their_neighbour():
+def test_the_certainty_of_classes_has_a_condition_if_respondents_repeat_their_neighbour():
     rng = np.random.default_rng(0)
     answers = np.repeat((rng.random((100, 5)) < 0.5).astype(int), 3, axis=0)  # each of 100 respondents three times
-    assert (
-        "within components the order of rows is not random"
-        in LatentClasses("auto", random_state=0).fit(answers).summary()
-    )
+    said = LatentClasses("auto", random_state=0).fit(answers).summary()
+    assert "rows are independent draws (within components their order is not random" in said

@@ -200,22 +200,26 @@ def _selection(info: Info) -> str:
     stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
     if stated and info.n_samples < _FEWEST_ROWS:
         text += f" (how certain that is, is not known for fewer than {_FEWEST_ROWS} rows)"
-    elif stated and info.ordered:
-        text += (
-            " (how certain that is, is not known: within components the order of rows is not random, as in a series; "
-            "if their order means nothing, shuffle them)"
-        )
     elif stated:
-        shaped = ", if every group has the shape of a component" if 0 < info.n_groups < k else ""
-        if info.doubt:
-            one = "answers of one class" if info.doubt == "scale" else "rows of one state"
-            shaped += f", if {one} do not depend on each other"
-        text += f" ({'; '.join(stated)}{shaped})"
+        text += f" ({'; '.join(stated)}{_conditions(info)})"
     if others:
         text += f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} nearly as good"
     if k == info.tried.max():
         text += "; no larger number was tried"
     return f"{text}."
+
+
+def _conditions(info: Info) -> str:
+    """Return what must hold for the certainty of a selected number, where the rows cast doubt on it."""
+    shaped = "every group has the shape of a component"
+    apart = {"scale": "answers of one class do not depend on each other"}
+    needed = {
+        shaped: 0 < info.n_groups < info.selected,
+        apart.get(info.doubt, "rows of one state do not depend on each other"): bool(info.doubt),
+        "rows are independent draws (within components their order is not random, as in a series)": info.ordered,
+    }
+    conditions = [condition for condition, doubted in needed.items() if doubted]
+    return f", if {' and '.join(conditions)}" if conditions else ""
 
 
 def _groups(info: Info) -> str:
