@@ -4,7 +4,8 @@
     --elongated  components that are no spheres, with every kind of covariances
     --real       tables that scikit-learn ships
     --one-pass   rows that are fed once; --rows 10000000 for the figure of memory
-    --private    what privacy costs, down to where it ends; --peer PYTHON is an interpreter that has diffprivlib
+    --private    what privacy costs, down to where it ends, beside the methods of `private_kmeans.py`; --peer PYTHON is
+                 an interpreter that has diffprivlib
 
 Every method gets the same rows, and is judged on the same rows. Seconds are CPU time of one thread. Cells are the
 median over runs and, in brackets, the worst. Data and methods draw from seeds that have nothing in common: centres that
@@ -15,17 +16,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
-import subprocess
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from private_kmeans import DELTA, nearest, peers_of, random_centres, tuples_of
 from sklearn import datasets
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.metrics import adjusted_rand_score
@@ -36,11 +36,9 @@ from threadpoolctl import threadpool_limits
 from odeco.errors import ReusedRecordsWarning
 from odeco.models import TensorMixture
 from odeco.models.engine.gaussians import Gaussians
-from odeco.privacy import gdp_mu
 
 DATA, METHODS = 20_260, 31_337
 KINDS = ("spherical", "diag", "full")
-DELTA = 1e-6
 
 
 def planted(k: int, d: int, separation: float, run: int) -> Gaussians:
@@ -225,79 +223,58 @@ def show_memory(n: int) -> None:
 # ---- privacy -------------------------------------------------------------------------------------------------------
 
 
-def private_lloyd(rows: Any, k: int, bound: float, epsilon: float, seed: int, n_rounds: int = 5) -> Any:
-    """Return the nearest centres after rounds of Lloyd with Gaussian noise; a row adds (1, x/bound) to one centre.
-
-    Two rows in one cluster, or in two, move the sums by at most 2: the same accounting as that of TensorMixture.
-    """
-    rng = np.random.default_rng(seed)
-    n, d = rows.shape
-    deviation = 2 * np.sqrt(n_rounds) / gdp_mu(epsilon, DELTA)
-    unit = rows / np.maximum(np.linalg.norm(rows, axis=1) / bound, 1.0)[:, None] / bound
-    centres = rng.standard_normal((k, d))
-    centres *= 0.5 * rng.random((k, 1)) ** (1 / d) / np.linalg.norm(centres, axis=1, keepdims=True)
-    for _ in range(n_rounds):
-        nearest = np.argmin(np.sum(centres**2, axis=1) - 2 * unit @ centres.T, axis=1)
-        chosen = (nearest[:, None] == np.arange(k)).astype(float)
-        counts = chosen.sum(axis=0) + deviation * rng.standard_normal(k)
-        sums = chosen.T @ unit + deviation * rng.standard_normal((k, d))
-        moves = counts > max(0.005 * n / k, 5 * deviation)
-        centres = np.where(moves[:, None], sums / np.maximum(counts, 1.0)[:, None], centres)
-        centres /= np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1.0)
-    return np.argmin(np.sum(centres**2, axis=1) - 2 * unit @ centres.T, axis=1)
-
-
-def peer_labels(python: str, rows: Any, k: int, epsilon: float, side: float, seed: int) -> Any:
-    """Return what diffprivlib's KMeans says, in an interpreter that has it; `side` bounds every feature, publicly."""
-    script = Path(__file__).with_name("private_kmeans_peer.py")
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(f"{folder}/rows.npy", rows)
-        arguments = [python, str(script), folder, str(k), str(epsilon), str(side), str(seed)]
-        subprocess.run(arguments, check=True, env={**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"})
-        return np.load(f"{folder}/labels.npy")
-
-
-def show_private(quick: bool, python: str | None) -> None:
+def show_private(quick: bool, python: str | None, only: str) -> None:
     print(
         f"\nprivacy: one row replaced by any other, delta = {DELTA:g}; "
         "the bound of a row is 1.3 times its root mean square length"
     )
-    cases = [(10, 5, 6.0)] if quick else [(30, 15, 7.0), (10, 5, 6.0)]
-    for d, k, separation in cases:
+    for d, k, separation in [(10, 5, 6.0)] if quick else [(30, 15, 7.0), (10, 5, 6.0), (10, 5, 30.0)]:
         for n in (5_000,) if quick else (100_000, 5_000):
-            n_runs = 2 if quick else 3
+            title = f"d = {d}, k = {k}, n = {n:,}, separation {separation:g}"
+            if re.search(only, title) is None:
+                continue
             length = np.sqrt(separation**2 / 2 + d)
             made = []
-            for run in range(n_runs):
+            for run in range(2 if quick else 3):
                 truth = planted(k, d, separation, run)
-                made.append((truth, *drawn(truth, n, run, 0)))
+                rows, labels = drawn(truth, n, run, 0)
+                made.append((truth, rows, labels, tuples_of(rows, k, 1.3 * length, seed_of(run))))
             best = [
-                adjusted_rand_score(labels, truth.posterior(rows)[0].argmax(axis=1)) for truth, rows, labels in made
+                adjusted_rand_score(labels, truth.posterior(rows)[0].argmax(axis=1)) for truth, rows, labels, _ in made
             ]
             plain = [
                 adjusted_rand_score(labels, KMeans(k, n_init=10, random_state=seed_of(run)).fit_predict(rows))
-                for run, (_, rows, labels) in enumerate(made)
+                for run, (_, rows, labels, _) in enumerate(made)
+            ]
+            chance = [
+                adjusted_rand_score(labels, nearest(rows, random_centres(k, d, 1.3 * length, rng)))
+                for run, (_, rows, labels, _) in enumerate(made)
+                for rng in map(np.random.default_rng, range(10 * run, 10 * run + 10))
             ]
             print(
-                f"\nd = {d}, k = {k}, n = {n:,}, separation {separation:g}: the truth {cell(best, high_is_good=True)}, "
-                f"KMeans(n_init=10) without privacy {cell(plain, high_is_good=True)}"
+                f"\n{title}: the truth {cell(best, high_is_good=True)}, "
+                f"KMeans(n_init=10) without privacy {cell(plain, high_is_good=True)}, "
+                f"random centres {cell(chance, high_is_good=True)}"
             )
-            print(f"{'epsilon':<10}{'TensorMixture':>20}{'private Lloyd':>20}{'diffprivlib KMeans':>22}")
+            names = ("TensorMixture", "private Lloyd", "diffprivlib KMeans", "Cohen et al.", "DPM")
+            print(f"{'epsilon':<9}" + "".join(f"{name:>19}" for name in names))
             for epsilon in (0.1, 0.5, 1.0, 4.0):
-                private = {"epsilon": epsilon, "delta": DELTA, "norm_bound": 1.3 * length}
-                found: dict[str, list[float]] = {"ours": [], "lloyd": [], "peer": []}
-                for run, (_, rows, labels) in enumerate(made):
-                    model = ours(k, run, **private).fit(rows)
-                    found["ours"].append(adjusted_rand_score(labels, model.predict(rows)))
-                    lloyd = private_lloyd(rows, k, 1.3 * length, epsilon, seed_of(run))
-                    found["lloyd"].append(adjusted_rand_score(labels, lloyd))
-                    if python is not None:
-                        side = 2 * length / np.sqrt(d)  # of 4, 3, 2.5, 2 and 1.5 it does best with 2 and 1.5
-                        found["peer"].append(
-                            adjusted_rand_score(labels, peer_labels(python, rows, k, epsilon, side, seed_of(run)))
-                        )
-                cells = [cell(each, high_is_good=True) if each else "not asked" for each in found.values()]
-                print(f"{epsilon:<10g}{cells[0]:>20}{cells[1]:>20}{cells[2]:>22}", flush=True)
+                found: dict[str, list[list[float]]] = {name: [] for name in names}
+                for run, (_, rows, labels, tuples) in enumerate(made):
+                    model = ours(k, run, epsilon=epsilon, delta=DELTA, norm_bound=1.3 * length).fit(rows)
+                    found["TensorMixture"].append([adjusted_rand_score(labels, model.predict(rows))])
+                    peers = peers_of(rows, k, length, 1.0, epsilon, seed_of(run), tuples, python)
+                    for name, tried in peers.items():
+                        found[name].append([adjusted_rand_score(labels, nearest(rows, each)) for each in tried])
+                print(f"{epsilon:<9g}" + "".join(f"{best_cell(each):>19}" for each in found.values()), flush=True)
+
+
+def best_cell(found: list[list[float]]) -> str:
+    """Return the cell of the setting with the highest median; `found` has a list of settings for each run."""
+    settings = [list(each) for each in zip(*found, strict=True)]
+    if not settings:
+        return "not asked" if not found else "too few rows"
+    return cell(max(settings, key=lambda each: float(np.median(each))), high_is_good=True)
 
 
 SHOWN = {"planted": show_planted, "elongated": show_elongated, "real": show_real, "one_pass": show_one_pass}
@@ -309,6 +286,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--rows", type=int, default=0, help="feed so many rows in one pass")
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
+    parser.add_argument("--only", default="", help="for --private: an expression that the title of a table must match")
     asked = parser.parse_args()
     warnings.simplefilter("ignore", ReusedRecordsWarning)  # several budgets are compared on the same rows
     with threadpool_limits(1):
@@ -323,7 +301,7 @@ def run_asked(asked: argparse.Namespace) -> None:
             return
     for name in chosen or (*SHOWN, "private"):
         if name == "private":
-            show_private(asked.quick, asked.peer)
+            show_private(asked.quick, asked.peer, asked.only)
         else:
             SHOWN[name](asked.quick)
 

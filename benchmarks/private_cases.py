@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from private_kmeans import DELTA, clipped, nearest, peers_of, tuples_of
+from private_peers import class_posterior, dp_em_classes, dp_em_states, edge_flips, fast_ica, two_way_classes
+from private_spectral import CONCENTRATIONS, learn_spectrally
+from private_variational import best_settings, learn_variationally
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
@@ -28,10 +34,20 @@ from odeco.models import (
     plan_sources,
     plan_topics,
 )
+from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.private import matched_share
 from odeco.models.ica.private import matched_correlations
+from odeco.models.lda.inference import completion_perplexity
+from odeco.privacy import gdp_mu
 
-DELTA = 1e-6
+#: Results of each method, for each of its settings.
+Others = dict[str, list[float]]
+
+#: The result of a model, the trivial one and those of others, by ε.
+Made = tuple[Callable[[float | None], float], Callable[[float], float], Callable[[float], Others]]
+
+#: An interpreter that has diffprivlib, if there is one.
+DIFFPRIVLIB = os.environ.get("DIFFPRIVLIB_PYTHON")
 
 
 @dataclass(frozen=True)
@@ -41,14 +57,17 @@ class Case:
     Attributes
     ----------
     make : callable
-        Takes a seed and returns two functions of ε: the result of the model, which takes None for no privacy, and the
-        trivial private answer.
+        Takes a seed and returns three functions of ε: the result of the model, which takes None for no privacy, the
+        trivial private answer, and the results of others by name, for each of their settings.
     neighbours : str
         What a neighbour replaces.
+    best : callable
+        The better of results: `max` or `min`.
     """
 
-    make: Callable[[int], tuple[Callable[[float | None], float], Callable[[float], float]]]
+    make: Callable[[int], Made]
     neighbours: str
+    best: Callable[..., Any] = max
 
 
 def private(epsilon: float | None, **further: Any) -> dict[str, Any]:
@@ -59,7 +78,7 @@ def private(epsilon: float | None, **further: Any) -> dict[str, Any]:
 def mixture_case(kind: str, n_rows: int) -> Case:
     """Return the case of four elongated clusters in six dimensions; mean log-likelihood of 5,000 other rows."""
 
-    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+    def make(seed: int) -> Made:
         rng = np.random.default_rng([seed, n_rows])
         means, deviations = 4 * rng.standard_normal((4, 6)), np.exp(0.5 * rng.standard_normal((4, 6)))
         labels = rng.integers(0, 4, n_rows + 5000)
@@ -70,15 +89,56 @@ def mixture_case(kind: str, n_rows: int) -> Case:
             model = TensorMixture(k, covariance_type=kind, random_state=seed, **settings)  # type: ignore[arg-type]
             return float(model.fit(rows[5000:].copy()).score_samples(rows[:5000]).mean())
 
-        return lambda epsilon: score(4, epsilon), lambda epsilon: score(1, epsilon)
+        own = rows[5000:]
+        length = float(np.sqrt(np.square(own).sum(axis=1).mean()))
+        tuples = tuples_of(own, 4, 1.3 * length, seed)
+
+        def others(epsilon: float) -> Others:
+            """Half of ε is for centres, half for what a density needs besides."""
+            found = peers_of(own, 4, length, 1.0, epsilon / 2, seed, tuples, DIFFPRIVLIB)
+            return {
+                name: [
+                    float(around(own, each, kind, epsilon / 2, seed).posterior(rows[:5000])[1].mean()) for each in tried
+                ]
+                for name, tried in found.items()
+            }
+
+        return lambda epsilon: score(4, epsilon), lambda epsilon: score(1, epsilon), others
 
     return Case(make, "row")
+
+
+def around(rows: FloatArray, centres: FloatArray, kind: str, epsilon: float, seed: int) -> Gaussians:
+    """Return components at centres, with noisy weights and a noisy common covariance of the rows nearest to them.
+
+    A row adds 1 to the count of its centre, and the outer product of its offset, divided by the squared radius to which
+    offsets are clipped: a vector of norm at most √2. Inner products are not negative, so two are apart by at most 2.
+    Twice the root mean square of offsets is taken to be public as radius.
+    """
+    rng, labels, (n, d) = np.random.default_rng(seed), nearest(rows, centres), rows.shape
+    radius = 2 * math.sqrt(float(np.square(rows - centres[labels]).sum(axis=1).mean()))
+    offsets, deviation = clipped(rows - centres[labels], radius), 2 / gdp_mu(epsilon, DELTA)
+    counts = np.bincount(labels, minlength=len(centres)) + deviation * rng.standard_normal(len(centres))
+    used = counts > deviation
+    used[counts.argmax()] = True
+    noise = np.triu(deviation * rng.standard_normal((d, d)))
+    covariance = (
+        offsets.T @ offsets + radius**2 * (noise + np.triu(noise, 1).T) * np.where(np.eye(d), 1, 0.5**0.5)
+    ) / n
+    mean = max(float(np.trace(covariance)) / d, 1e-3 * radius**2 / d)
+    values, vectors = np.linalg.eigh(covariance)
+    common = {
+        "spherical": np.asarray(mean),
+        "diag": np.maximum(np.diag(covariance), 0.1 * mean),
+        "full": (vectors * np.maximum(values, 0.1 * mean)) @ vectors.T,
+    }
+    return Gaussians(counts[used] / counts[used].sum(), centres[used], np.stack([common[kind]] * int(used.sum())))
 
 
 def classes_case(n_respondents: int) -> Case:
     """Return the case of five classes, 12 questions with three answers; mean log-likelihood of 5,000 others."""
 
-    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+    def make(seed: int) -> Made:
         rng = np.random.default_rng([seed, n_respondents])
         answers, labels = rng.dirichlet(np.ones(3), (5, 12)), rng.integers(0, 5, n_respondents + 5000)
         codes = (rng.random((len(labels), 12, 1)) > answers[labels].cumsum(axis=2)).sum(axis=2).clip(max=2)
@@ -87,7 +147,16 @@ def classes_case(n_respondents: int) -> Case:
             model = LatentClasses(k, random_state=seed, **private(epsilon))
             return float(model.fit(codes[5000:].copy(), categories=3).score_samples(codes[:5000]).mean())
 
-        return lambda epsilon: score(5, epsilon), lambda epsilon: score(1, epsilon)
+        def others(epsilon: float) -> Others:
+            chosen = (codes[:5000, :, None] == np.arange(3)).reshape(5000, -1).astype(np.float64)
+            asked: Any = (codes[5000:], 3, 5, epsilon, seed)
+            methods = {"DP-EM": dp_em_classes(*asked), "two-way margins": two_way_classes(*asked)}
+            return {
+                name: [float(class_posterior(chosen, *classes)[1].mean()) for classes in tried]
+                for name, tried in methods.items()
+            }
+
+        return lambda epsilon: score(5, epsilon), lambda epsilon: score(1, epsilon), others
 
     return Case(make, "respondent")
 
@@ -95,7 +164,7 @@ def classes_case(n_respondents: int) -> Case:
 def states_case(n_sequences: int) -> Case:
     """Return the case of three states and eight symbols, 20 of them in a sequence; share of symbols assigned right."""
 
-    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+    def make(seed: int) -> Made:
         rng = np.random.default_rng([seed, n_sequences])
         transitions = 0.6 * np.eye(3) + 0.4 * rng.dirichlet(np.ones(3), 3)
         emissions, states = rng.dirichlet(np.full(8, 0.3), 3), np.empty((n_sequences, 20), np.int64)
@@ -111,7 +180,11 @@ def states_case(n_sequences: int) -> Case:
             found = model.fit(symbols.reshape(-1, 1), lengths=lengths).predict(symbols.reshape(-1, 1), lengths=lengths)
             return matched_share(states.ravel(), found, 3)
 
-        return share, lambda _: float(np.bincount(states.ravel()).max() / states.size)
+        def others(epsilon: float) -> Others:
+            found = dp_em_states(symbols, 8, 3, epsilon, seed)
+            return {"DP-EM": [matched_share(states.ravel(), each.ravel(), 3) for each in found]}
+
+        return share, lambda _: float(np.bincount(states.ravel()).max() / states.size), others
 
     return Case(make, "sequence")
 
@@ -119,7 +192,7 @@ def states_case(n_sequences: int) -> Case:
 def topics_case(n_documents: int) -> Case:
     """Return the case of five topics and 300 words, 60 in a document; perplexity of 1,000 other documents."""
 
-    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+    def make(seed: int) -> Made:
         rng = np.random.default_rng([seed, n_documents])
         topics = np.exp(1.5 * rng.standard_normal((5, 300))) / (np.arange(300) + 2.7)
         topics /= topics.sum(axis=1, keepdims=True)
@@ -130,9 +203,21 @@ def topics_case(n_documents: int) -> Case:
             model = TensorLDA(k, random_state=seed, **private(epsilon)).fit(counts[1000:].copy())
             return float(model.perplexity(counts[:1000]))
 
-        return lambda epsilon: perplexity(5, epsilon), lambda epsilon: perplexity(1, epsilon)
+        def others(epsilon: float) -> Others:
+            """Others are for an emptied document. To replace one is to empty it and to fill it: they get half of ε."""
+            guarantee: Any = {"epsilon": epsilon / 2, "delta": DELTA / (1 + math.exp(epsilon / 2)), "seed": seed}
+            train, settings = sparse.csr_array(counts[1000:]), best_settings(epsilon / 2)
+            spectral = [learn_spectrally(train, 5, concentration=each, **guarantee) for each in CONCENTRATIONS]
+            variational = learn_variationally(train, 5, settings=settings, **guarantee)
+            judged = sparse.csr_array(counts[:1000])
+            return {
+                "spectral": [completion_perplexity(judged, judged, *each) for each in spectral],
+                "variational": [completion_perplexity(judged, judged, *variational)],
+            }
 
-    return Case(make, "document")
+        return lambda epsilon: perplexity(5, epsilon), lambda epsilon: perplexity(1, epsilon), others
+
+    return Case(make, "document", min)
 
 
 def planted_sources(n_rows: int, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -154,7 +239,7 @@ def planted_sources(n_rows: int, seed: int) -> tuple[FloatArray, FloatArray]:
 def sources_case(n_rows: int) -> Case:
     """Return the case of independent sources; the mean correlation with them. Trivial are private principal axes."""
 
-    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+    def make(seed: int) -> Made:
         rows, sources = planted_sources(n_rows, seed)
 
         def found(epsilon: float | None) -> float:
@@ -165,7 +250,11 @@ def sources_case(n_rows: int) -> Case:
             axes = odeco.private_subspace(rows, 5, epsilon=epsilon, delta=DELTA, norm_bound="auto").basis
             return float(matched_correlations(rows @ axes, sources).mean())
 
-        return found, trivial
+        def others(epsilon: float) -> Others:
+            tried = fast_ica(rows, epsilon, seed)
+            return {"noisy FastICA": [float(matched_correlations(each, sources).mean()) for each in tried]}
+
+        return found, trivial, others
 
     return Case(make, "row")
 
@@ -173,7 +262,7 @@ def sources_case(n_rows: int) -> Case:
 def graph_case(draw: Callable[[int], tuple[Any, IndexArray]], k: int) -> Case:
     """Return the case of communities of a graph; the adjusted Rand index. Trivial is one community, with 0."""
 
-    def make(seed: int) -> tuple[Callable[[float | None], float], Callable[[float], float]]:
+    def make(seed: int) -> Made:
         graph, labels = draw(seed)
 
         def found(epsilon: float | None) -> float:
@@ -181,7 +270,11 @@ def graph_case(draw: Callable[[int], tuple[Any, IndexArray]], k: int) -> Case:
                 adjusted_rand_score(labels, Communities(k, epsilon=epsilon, random_state=seed).fit(graph).labels_)
             )
 
-        return found, lambda _: 0.0
+        def others(epsilon: float) -> Others:
+            tried = edge_flips(graph, k, epsilon, seed)
+            return {"edge flips": [float(adjusted_rand_score(labels, each)) for each in tried]}
+
+        return found, lambda _: 0.0, others
 
     return Case(make, "edge")
 

@@ -1,8 +1,8 @@
-"""diffprivlib's KMeans on rows in a file, for `benchmarks/mixtures.py`: it does not import beside current scikit-learn.
+"""diffprivlib's KMeans on rows in a file, for `private_kmeans.py`: it does not import beside current scikit-learn.
 
     python private_kmeans_peer.py FOLDER K EPSILON SIDE SEED
 
-reads FOLDER/rows.npy and writes FOLDER/labels.npy. Every feature is bounded by ±SIDE, which is public.
+reads FOLDER/rows.npy and writes FOLDER/centres.npy. Every feature is bounded by ±SIDE, which is public.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = KMeans(n_clusters=k, epsilon=epsilon, bounds=bounds, random_state=seed).fit(rows)
-    np.save(f"{folder}/labels.npy", model.predict(rows))
+    np.save(f"{folder}/centres.npy", model.cluster_centers_)
 
 
 if __name__ == "__main__":

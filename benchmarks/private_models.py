@@ -1,7 +1,7 @@
 """Private runs beside what they could at best be, and beside others; every neighbour replaces one row.
 
     python benchmarks/private_models.py bounds|subspace|models|plans [--quick] [--sizes 50x20000 ...] [--only REGEX]
-        [--draws N] [--peer PYTHON]
+        [--draws N] [--peer PYTHON] [--epsilon E]
 
 *bounds*: the utility with ``norm_bound="auto"`` beside that of eight fixed bounds, the quantiles of the norms of the
 rows, which nobody could know. Tables are those of scikit-learn, standardised, from which rows are drawn with
@@ -15,10 +15,11 @@ and Oh, NeurIPS 2022, arXiv:2205.13709) as in `benchmarks/successors.py`, with s
 no cost and its settings chosen after the fact; and diffprivlib's PCA, if --peer is an interpreter that has it and if it
 takes no more than a minute. Medians of five draws.
 
-*models*: for every case of `private_cases.py`, what is found without privacy, and at ε = 0.5 to 8, with the trivial
-private answer of the same ε below it: one component, class or topic; private principal axes for sources; the most
-frequent state, which is not private; one community. Medians of five draws, of the data and of the noise. The settings
-of all models were chosen on other data.
+*models*: for every case of `private_cases.py`, what is found without privacy, and at ε = 0.5 to 8. Below it the trivial
+private answer of the same ε: one component, class or topic; private principal axes for sources; the most frequent
+state, which is not private; one community. Below that the best method of others (`private_peers.py`,
+`private_kmeans.py`, `private_spectral.py`; diffprivlib with --peer), with the settings whose median is best after the
+fact. Medians of five draws, of the data and of the noise. The settings of odeco were chosen on other data.
 
 *plans*: whether plans come true. For every model and ε, plans of different seeds state how many components would be
 found. Each statement is compared with the simulated runs of the next plan, which it has not seen: in how many of these
@@ -33,7 +34,6 @@ import math
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -41,7 +41,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from private_cases import CASES, DELTA, PLANS, TENSORS, all_found
+import private_cases
+from private_cases import CASES, PLANS, TENSORS, Others, all_found
+from private_kmeans import DELTA
 from sklearn import datasets
 from sklearn.cluster import KMeans
 from successors import PCA_CHOICES, dp_pca
@@ -141,9 +143,11 @@ def compare_bounds(*, quick: bool, **_others: Any) -> None:
             print(f"| {table} ({rows.shape[1]}) | " + " | ".join(cells) + " |", flush=True)
 
 
-def compare_subspaces(*, quick: bool, peer: str | None, sizes: list[tuple[int, int]], **_others: Any) -> None:
+def compare_subspaces(
+    *, quick: bool, peer: str | None, sizes: list[tuple[int, int]], epsilon: float, **_others: Any
+) -> None:
     """Print the squared sine of the leading direction, by dimension and number of rows."""
-    epsilon, variance = 1.0, 4.0
+    variance = 4.0
     print(f"\nLeading direction, ε = {epsilon:g}, δ = {DELTA:g}, one row replaced; squared sine, median of {N_DRAWS}")
     print(f"Rows are Gaussian with variance 1, and {variance:g} along one direction")
     print("| d | rows | odeco, bound chosen | DP-PCA, scale given (batches) | diffprivlib PCA | without privacy |")
@@ -202,24 +206,36 @@ def diffprivlib_pca(rows: FloatArray, epsilon: float, seed: int, peer: str | Non
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-def compare_models(*, only: str, draws: int, **_others: Any) -> None:
-    """Print for each case the open result, the private ones, and the trivial ones."""
+def compare_models(*, only: str, draws: int, peer: str | None, **_others: Any) -> None:
+    """Print for each case the open result, the private ones, the trivial ones, and the best of others."""
+    private_cases.DIFFPRIVLIB = peer
     print(f"\nδ = {DELTA:g}, or 0 for communities; medians of {draws} draws")
     print("| case | one neighbour | open | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
     print("|---" * (len(EPSILONS) + 3) + "|")
     for name, case in CASES.items():
         if re.search(only, name) is None:
             continue
-        results, trivial = [], []
+        results, trivial, others = [], [], []
         for seed in range(draws):
-            found, without = case.make(seed)
+            found, without, of_others = case.make(seed)
             results.append([found(None), *(found(epsilon) for epsilon in EPSILONS)])
             trivial.append([without(epsilon) for epsilon in EPSILONS])
+            others.append([of_others(epsilon) for epsilon in EPSILONS])
         relation = "added or removed" if case.neighbours == "edge" else "replaced"
         cells = " | ".join(f"{each:.3f}" for each in np.median(results, axis=0))
         print(f"| {name} | {case.neighbours} {relation} | {cells} |")
         print("| the trivial answer | | | " + " | ".join(f"{each:.3f}" for each in np.median(trivial, axis=0)) + " |")
-        sys.stdout.flush()
+        cells = " | ".join(best_of([row[place] for row in others], case.best) for place in range(len(EPSILONS)))
+        print(f"| the best of others | | | {cells} |", flush=True)
+
+
+def best_of(draws: list[Others], best: Callable[..., Any]) -> str:
+    """Return the best median over draws of methods and their settings, and the name of the method."""
+    medians = [
+        (float(median), name) for name in draws[0] for median in np.median([draw[name] for draw in draws], axis=0)
+    ]
+    value, name = best(medians)
+    return f"{value:.3f} ({name})"
 
 
 def compare_plans(*, only: str, quick: bool, **_others: Any) -> None:
@@ -269,6 +285,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
     parser.add_argument("--sizes", nargs="+", default=[], type=lambda text: tuple(map(int, text.split("x"))))
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="for subspace")
     parser.add_argument("--only", default="", help="for models and plans: an expression that names must match")
     parser.add_argument("--draws", type=int, default=N_DRAWS, help="for models: number of draws")
     arguments = parser.parse_args()

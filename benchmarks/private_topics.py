@@ -3,9 +3,8 @@
 Neighbours empty one document (or the reverse); the number of documents and the vocabulary are taken to be public. For
 each ε: the median and the range of the perplexity over draws of noise, the mean cosine of matched topics with the open
 ones and their coherence; the number that is called clear, and the processor time of a fit, trust included, are those of
-the first draw. With public documents, the first 1 % or 5 % of the training documents are public and the rest private,
-and there are at most three draws. The former mechanism, the variational one, and neighbours that replace a document
-have one draw.
+the first draw. With public documents, the first 1 % or 5 % of the training documents are public and the rest private.
+The former mechanism, the variational and the spectral one, and neighbours that replace a document have one draw.
 
 Settings of odeco and of the variational method were chosen on other documents (`topic_corpora.read_parts`,
 `python benchmarks/topic_choices.py private` and `variational`).
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from private_moments import learn_by_moments
+from private_spectral import CONCENTRATIONS, learn_spectrally
 from private_variational import best_settings, learn_variationally
 from scipy.optimize import linear_sum_assignment
 
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 
 THREADS = 1
 #: What can stand in the table.
-MODELS = ("frequencies", "moments", "variational", "odeco", "replaced", "public")
-#: At most so many draws of noise with public documents.
-FEWER = 3
+MODELS = ("frequencies", "moments", "variational", "spectral", "odeco", "replaced", "public")
 RELATION: NeighbourRelation = "add_remove"
 #: Topics, Dirichlet parameters, and how many topics are called clear, if that is known.
 Fitted = tuple[Any, Any, int | None]
@@ -82,6 +80,11 @@ def _methods(
     elif model == "variational":
         learn = partial(learn_variationally, settings=best_settings(guarantee["epsilon"]))
         yield "variational (Park et al.)", partial(_without_trust, learn, train, k, **guarantee), 1
+    elif model == "spectral":
+        for concentration in CONCENTRATIONS:
+            learn = partial(learn_spectrally, concentration=concentration)
+            name = f"spectral (DeCarolis et al.), sum of alpha {concentration:g}"
+            yield name, partial(_without_trust, learn, train, k, **guarantee), 1
     elif model == "odeco":
         yield "odeco", ours, draws
     elif model == "replaced":
@@ -90,7 +93,7 @@ def _methods(
         for share in (0.01, 0.05):
             first = round(share * n_documents)
             helped = partial(_ours, train[first:], k, public=train[:first], **guarantee)
-            yield f"odeco, {share:.0%} public ({first:,} documents)", helped, min(draws, FEWER)
+            yield f"odeco, {share:.0%} public ({first:,} documents)", helped, draws
 
 
 class _Shown:

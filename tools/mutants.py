@@ -116,6 +116,22 @@ MUTANTS = [
         "stored_in_pieces",
     ),
     Mutant(
+        "the margin of clipped rows does not grow with the number of columns",
+        "privacy/holders/lanes.py",
+        "max(_MARGIN, n_numbers * 2.0**-53)",
+        "_MARGIN",
+        "test_clipping.py",
+        "very_wide",
+    ),
+    Mutant(
+        "a private tensor may hold numbers that are infinite in double precision, and so 0",
+        "privacy/holders/entries.py",
+        " and array.dtype.itemsize <= np.dtype(np.float64).itemsize",
+        "",
+        "test_declared.py",
+        "tensor_is_refused",
+    ),
+    Mutant(
         "norms: replacing a unit is charged as blanking it",
         "privacy/holders/norms.py",
         'return math.sqrt(2) if neighbour_relation == "replace" else 1.0',
@@ -254,11 +270,19 @@ MUTANTS = [
         "same_releases and public",
     ),
     Mutant(
+        "topics: public sums are added to exact private ones",
+        "models/lda/private_estimate.py",
+        "sums = public.among(sums, public.held.responsibilities(*asked))",
+        "sums = public.among(held.responsibilities(*asked).answer(), public.held.responsibilities(*asked))",
+        "test_private_topics_noise.py",
+        "same_releases and public",
+    ),
+    Mutant(
         "topics: an EM step with a thousandth of the noise",
         "models/lda/private_estimate.py",
-        "        model.update(*releaser.release(query, share=share))\n",
-        "        answer, scale = releaser.release(query, share=share)\n"
-        "        model.update(query.answer() + (answer - query.answer()) / 1000, scale)\n",
+        "        model.update(sums, noise)\n",
+        "        exact = held.responsibilities(*asked).answer()\n"
+        "        model.update(exact + (sums - exact) / 1000, noise)\n",
         "test_private_topics_noise.py",
         "same_releases",
     ),
@@ -607,6 +631,22 @@ MUTANTS = [
         "every_content",
     ),
     Mutant(
+        "a record of spaces in a table of one column is no record",
+        "io/tables.py",
+        "own = (record for record in records if len(names) == 1 or not record.is_blank)",
+        "own = (record for record in records if not record.is_blank)",
+        "test_private_files.py",
+        "only_cell",
+    ),
+    Mutant(
+        "a row of spaces in a table of one column is no record",
+        "privacy/sources.py",
+        "if self._n_cells == 1 or not record.is_blank)",
+        "if not record.is_blank)",
+        "test_private_files.py",
+        "only_cell",
+    ),
+    Mutant(
         "the batches of a stream are not counted against delta",
         "online/private.py",
         "check_delta_for(self.guarantee.delta, first + n_rows - 1,",
@@ -694,6 +734,14 @@ MUTANTS = [
         "        return HeldAnswers(context.questions.indicators(codes), context.questions, groups), context",
         "test_information_flow.py",
         "depends and latent",
+    ),
+    Mutant(
+        "latent classes: a missing answer rounds the large numbers that others answered",
+        "models/lca/categories.py",
+        'if kind == "f" else column.to_numpy(dtype=object)',
+        'if kind == "f" or (kind in "iu" and column.hasnans) else column.to_numpy(dtype=object)',
+        "test_private_classes.py",
+        "missing_answer",
     ),
     Mutant(
         "latent classes: the third moment, whose terms have signs, gets the price of others",

@@ -61,3 +61,11 @@ def test_entries_of_one_column_are_added_up_before_the_norm_is_taken(claims_orde
     rows = sparse.csr_array((np.full(10, 0.9), np.zeros(10, int), [0, 10]), shape=(1, 3))
     rows.has_canonical_format = claims_order  # whoever made the array may be wrong about it
     assert clipped_rows(rows, 1.0).toarray()[0, 0] == pytest.approx(1.0, rel=1e-9)
+
+
+def test_the_margin_of_very_wide_rows_covers_a_sum_of_as_many_squares():
+    # A sum of 2²⁵ squares may err by 2²⁵ units of 2⁻⁵³, so a norm by half of that: rows of (1 + 0.49 · 2⁻²⁸)/2 each,
+    # squared, were 2 · 10⁻¹⁰ longer than the bound. A row that stores one number shows the margin as well.
+    width = 2**25
+    row = sparse.csr_array((np.array([2.0]), np.array([7]), np.array([0, 1])), shape=(1, width))
+    assert 1 - 2 * width * 2.0**-53 < clipped_rows(row, 1.0).data[0] <= 1 - width * 2.0**-54

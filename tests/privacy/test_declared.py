@@ -415,6 +415,11 @@ def test_whether_a_tensor_is_refused_does_not_depend_on_an_entry():
             EntryLevel([[[entry]]])
     with pytest.raises(TypeError, match="masked"):
         EntryLevel(np.ma.masked_array(np.ones((2, 2, 2)), mask=True))
+    # In double precision the second is infinite, and infinite entries count as 0: neighbours that were 65,536 times the
+    # change of an entry apart.
+    for entry in ("1.797e308", "1.8e308"):
+        with pytest.raises(ValueError, match="at most 64 bits"):
+            EntryLevel(np.full((1, 1, 1), np.longdouble(entry)), entry_change=1e303)
 
 
 @pytest.mark.filterwarnings("error")

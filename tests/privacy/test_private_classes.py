@@ -265,3 +265,23 @@ def test_tables_of_texts_are_private_too():
     settings = {"epsilon": 3.0, "delta": 1e-6, "random_state": 0}
     _, unseen = play_back(lambda: LatentClasses(2, **settings).fit(table, categories=named), seen.released)
     assert all(np.array_equal(a, b) for a, b in zip(seen.exact, unseen.exact, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["Int64", "int64[pyarrow]", "Float32", "boolean"])
+def test_a_missing_answer_changes_how_no_other_is_read(kind):
+    # pandas makes floats of whole numbers where one is missing, and 2⁵³ + 1 became 2⁵³ for all who answered that.
+    large = [2**53, 2**53 + 1, 3]
+    single = [float(np.float32(0.1)), 0.5, 3.0]
+    answers = {"Float32": single, "boolean": [False, True]}.get(kind, large)
+    column = pd.Series([answers[place % len(answers)] for place in range(9)]).astype(kind)
+    table, other = (pd.DataFrame({"first": column, "second": column}) for _ in range(2))
+    other.loc[4] = pd.NA
+    missing = 0.1 if kind == "Float32" else None  # equal to the first answer in single precision, and not in double
+    model = LatentClasses(2, epsilon=1.0, delta=1e-6, missing_values=missing)
+    marked, neighbour = (
+        model._hold(each, model._specify(), categories=[answers, answers])[0].marked for each in (table, other)
+    )
+    rest = np.arange(9) != 4
+    assert marked.sum() == 18
+    assert neighbour[4].sum() == 0
+    assert np.array_equal(marked[rest], neighbour[rest])

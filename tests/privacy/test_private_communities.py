@@ -163,6 +163,24 @@ def test_communities_are_found_as_planned_and_not_where_there_are_none():
 
 
 @pytest.mark.slow
+def test_communities_count_whose_directions_noise_nearly_hides():
+    """Four communities of 75 nodes with 40 links each, ε = 1: noise is nearly as large as their three directions.
+
+    Links are 0.37 likelier within communities: the directions have the size t = 0.37 · 75 = 28. The largest noise is
+    s = 2 √(300 · 0.92 + 40) = 36, and their eigenvalues are t + s²/(4t) = 39 on average. If only those counted that are
+    clear by a margin, there would be three communities or fewer in most graphs. On average the result must be better
+    than any partition into three is.
+    """
+    found, labels = [], np.arange(300) % 4
+    rates = np.where(labels[:, None] == labels, 10.0, 1.0)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        links = np.triu(rng.random((300, 300)) < rates * (40 / rates.sum(axis=1).mean()), 1)
+        found.append(adjusted_rand_score(labels, Communities(4, epsilon=1.0, random_state=0).fit(links).labels_))
+    assert np.mean(found) > adjusted_rand_score(labels, np.minimum(labels, 2))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "spread", "degree"), [(1.3, 0.7, 50.0), (1.5, 0.0, 40.0), (1.5, 0.9, 60.0)])
 def test_as_many_nodes_as_stated_are_in_their_own_community(epsilon, spread, degree):
     """Two communities whose nodes differ in their links: directions are clear, and nodes of few links are not.

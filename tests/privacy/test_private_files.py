@@ -14,7 +14,8 @@ from scipy import sparse
 from sealing import MALFORMED, NOT_NUMBERS, in_pairs, separated, write_lines, write_lines_below_names
 
 from odeco.cli.app import run as run_command
-from odeco.errors import SourceError
+from odeco.errors import DocumentError, SourceError
+from odeco.io.documents import read_documents
 from odeco.io.rows import as_rows
 from odeco.privacy import RecordLevel, open_private
 from odeco.privacy.holders.lanes import ROWS_AT_ONCE, within
@@ -166,6 +167,35 @@ def test_every_content_of_a_cell_makes_one_record_that_changes_no_row_but_its_ow
             np.testing.assert_array_equal(np.delete(rows, place, axis=0), np.delete(NORMAL[:8], place, axis=0))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("header", [True, False])
+def test_every_content_of_the_only_cell_makes_one_record(header, tmp_path):
+    # A line of spaces was no record: whoever had entered nothing else changed the number of records.
+    path, public = tmp_path / "rows.csv", {"header": True} if header else {"header": False, "n_features": 1}
+    contents = ["", " ", "   ", "\t", "\u3000", "\ufeff", "\r", " \n ", '"', "a", "7"]
+    for place, content in itertools.product(range(3), contents):
+        cells = ["1.5", "2.5", "3.5"]
+        cells[place] = content
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([[cell] for cell in [*["name"] * header, *cells]])
+        rows = rows_of(open_private([path], **public))
+        assert rows.shape == (3, 1), content
+        expected = np.array([[1.5], [2.5], [3.5]])
+        expected[place] = 7.0 if content == "7" else 0.0
+        np.testing.assert_array_equal(rows, expected)
+        if header:
+            texts = [document.text for document in read_documents([path], column="name", private=True)]
+            assert texts == cells
+
+
+def test_lines_of_spaces_between_records_of_several_cells_are_no_records(tmp_path):
+    lines = [b"  ", b"a,b", b" ", b"1,2", b"   ", b"3,4", b""]
+    write_lines(lines, tmp_path / "rows.csv")
+    np.testing.assert_array_equal(rows_of(open_private([tmp_path / "rows.csv"], header=True)), [[1, 2], [3, 4]])
+    texts = [each.text for each in read_documents([tmp_path / "rows.csv"], column="b", private=True)]
+    assert texts == ["2", "4"]
+
+
 @pytest.mark.parametrize("line", [b'1,2,3,4,"4711', b'"4711"1,2,3,4,5', b"4711,2,3", b"4711,2,3,4,5,6", b"4711"])
 @pytest.mark.parametrize("header", [True, False])
 def test_a_table_that_is_not_well_formed_is_refused_before_anything_is_released(line, header, tmp_path, capsys):
@@ -181,6 +211,17 @@ def test_a_table_that_is_not_well_formed_is_refused_before_anything_is_released(
     assert "must be well-formed CSV" in said.err
     assert "4711" not in said.err + said.out
     assert not ledger.exists()
+
+
+def test_the_error_for_damaged_documents_has_no_cause_that_could_quote_one(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "notes.parquet"
+    parquet.write_table(pyarrow.table({"body": ["a secret"] * 50}), path)
+    path.write_bytes(path.read_bytes()[:40] + path.read_bytes()[60:])
+    with pytest.raises(DocumentError, match="undamaged") as error:
+        list(read_documents([path], column="body", private=True))
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__
 
 
 # ---- one rule for records that are not valid ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from odeco.datasets import planted_topics
 from odeco.models.engine.private import SimulatedSums
-from odeco.models.lda.pairs import NoisyPairs
+from odeco.models.lda.pairs import NoisyPairs, matrix_of_pairs
 from odeco.models.lda.private_estimate import estimate_private_topics
 from odeco.models.lda.private_plan import plan_releases, signal_of, similarity
 from odeco.models.lda.private_public import PublicDocuments, likeness, spread_of
@@ -88,3 +88,61 @@ def test_public_pairs_count_the_more_the_larger_the_noise_is(corpus):
     exact = np.abs(BoundedCounts(corpus.counts[:400]).pairs(words).answer()).sum() * 2
     assert sizes[0] == pytest.approx(exact)  # each as often as a private one
     assert sizes[0] < sizes[1] < sizes[2]
+
+
+def test_a_public_document_counts_as_a_private_one_where_noise_is_small():
+    # One word is in public documents only. By inverse variances, the private sums would say that there is none of it.
+    rng, words = np.random.default_rng(0), 1 / np.arange(1, V + 1)
+    counts = rng.poisson(40 * words / words.sum(), size=(N + 400, V)).astype(float)
+    counts[:400:10, 60], counts[400:, 60] = 1.0, 0.0
+    held, guarantee = BoundedCounts(counts[400:]), Guarantee(1_000.0, 1e-8)
+    plan, settings = plan_releases(V, 2, signal_of(N, guarantee.mu, "replace")), {"concentration": 1.0, "rng": rng}
+    sums = SimulatedSums(guarantee, N, N, record="document", neighbour_relation="replace", rng=rng)
+    public = PublicDocuments(sparse.csr_array(counts[:400]))
+    found = estimate_private_topics(held, sums, plan, 2, public=public, **settings).evidence.words.values
+    assert public.alike > 0.9
+    exact = held.words().answer() + public.alike * public.held.words().answer()
+    assert exact[60] > 10
+    np.testing.assert_allclose(found / found.sum(), exact / exact.sum(), rtol=0.1)
+
+
+def test_what_is_among_the_private_documents_counts_by_how_alike_it_is(corpus):
+    public = PublicDocuments(sparse.csr_array(corpus.counts[:400]))
+    query, words = public.held.words(), np.arange(30)
+    public.alike = 0.25
+    assert np.array_equal(public.among(np.ones(V), query), 1 + 0.25 * query.answer())
+    pairs = public.added(NoisyPairs(words, np.zeros((30, 30)), 1e-9), N)
+    exact = matrix_of_pairs(public.held.pairs(words).answer(), 30)
+    np.testing.assert_allclose(pairs, 0.25 * exact, rtol=1e-12)
+
+
+def test_public_words_start_topics_beside_a_prior_of_some_words(corpus):
+    public, frequencies = PublicDocuments(sparse.csr_array(corpus.counts[:400])), np.full(V, 1 / V)
+    topics = np.random.default_rng(0).dirichlet(np.ones(V), K)
+    known, shares = np.arange(30), topics.T / topics.sum(axis=0)[:, None]
+    divided, certainty = public.by_topic(topics, 0.25), public.certainty()[:, None]
+    for n_prior in (1.0, 10.0):
+        start = V * public.start(topics, frequencies, known, 0.25, n_prior).T
+        np.testing.assert_allclose(start[30:], (shares + certainty / (n_prior + certainty) * (divided - shares))[30:])
+        np.testing.assert_allclose(start[known], shares[known])
+
+
+@pytest.mark.slow
+def test_documents_of_few_topics_help_more_in_public_than_in_private():
+    # Of six topics, those in public are mostly about two: they are not drawn like the others, and count accordingly.
+    n_topics, n_words = 6, 1_500
+    drawn = planted_topics(6_800, n_words, np.full(n_topics, 0.1), document_length=60, rng=3)
+    likeliest = np.argmax(drawn.counts @ np.log(drawn.topics.T + 1e-6), axis=1)
+    public, guarantee, found = np.flatnonzero(likeliest < 2)[:400], Guarantee(2.0, 1e-8), []
+    rest = np.setdiff1d(np.arange(6_800), public)
+    for documents, given in ((np.arange(6_800), None), (rest, sparse.csr_array(drawn.counts[public]))):
+        held, n, each = BoundedCounts(drawn.counts[documents]), len(documents), []
+        plan = plan_releases(n_words, n_topics, signal_of(n, guarantee.mu, "add_remove"))
+        for seed in range(2):
+            rng = np.random.default_rng(seed)
+            sums = SimulatedSums(guarantee, n, n, record="document", neighbour_relation="add_remove", rng=rng)
+            beside = PublicDocuments.of(given)
+            run = estimate_private_topics(held, sums, plan, n_topics, concentration=1.0, rng=rng, public=beside)
+            each.append(similarity(drawn.topics, run.evidence.topics, drawn.topics.mean(axis=0)).mean())
+        found.append(np.mean(each))
+    assert found[1] > found[0]

@@ -91,9 +91,9 @@ def _texts_in_parquet(path: Path, column: str, *, private: bool, groups: list[in
             if isinstance(path, UrlPath) and isinstance(error, OSError):
                 raise path.unreachable(error) from error
             fault = "" if private else f": {error}"
-            raise DocumentError(
-                f"{path.name} must be complete and undamaged. It is not{fault}. Make it again."
-            ) from error
+            raise DocumentError(f"{path.name} must be complete and undamaged. It is not{fault}. Make it again.") from (
+                None if private else error
+            )
 
 
 def _check_names(names: list[str], name: str, column: str, private: bool) -> None:

@@ -2,8 +2,9 @@
 
 A text table is well-formed CSV (RFC 4180, with commas, semicolons or tabs): cells that contain a delimiter, a quote or
 a line break are in double quotes, a quote within them is doubled, and every record has as many cells as there are
-columns. A record is one line, or several if a quoted cell contains line breaks. Blank lines are not records; the empty
-cell of a table with one column is written as ``""``.
+columns. A record is one line, or several if a quoted cell contains line breaks. Empty lines are not records; the empty
+cell of a table with one column is written as ``""``. Lines of spaces are no records either, unless the table has one
+column: there they are its cells.
 
 Which text belongs to which record follows from this format alone. A program that writes well-formed CSV quotes what a
 person has entered, so the number of records, and where each begins, do not depend on what is in them. In a private run
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -53,9 +54,14 @@ class Record(NamedTuple):
     line: int
     text: str
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether it is a line of spaces: a record of a table with one column only."""
+        return not self.text.strip(" \r\n")
+
 
 def read_records(lines: Iterable[str], delimiter: str) -> Iterator[Record]:
-    """Yield the records of a table; raise `csv.Error` if a quoted cell is not well-formed."""
+    """Yield the records of a table, and lines of spaces; raise `csv.Error` if a quoted cell is not well-formed."""
     iterator, number = iter(lines), 1
     for line in iterator:
         own = [line]
@@ -65,7 +71,7 @@ def read_records(lines: Iterable[str], delimiter: str) -> Iterator[Record]:
                 next(csv.reader(chain([line], _collected(iterator, own)), delimiter=delimiter, strict=True), None)
             except csv.Error as error:
                 raise csv.Error(f"the record that begins in line {number:,} is not well-formed ({error})") from error
-        if line.strip(" \r\n"):
+        if line.strip("\r\n"):
             yield Record(number, "".join(own))
         number += len(own)
 
@@ -113,14 +119,16 @@ def read_cells(
         if line.strip(" \r\n"):
             break
     delimiter = find_delimiter(lead[-1] if lead else "", suffix)
-    records = read_records(chain(lead, iterator), delimiter)
+    found = read_records(chain(lead, iterator), delimiter)
+    records: Iterator[Record] = dropwhile(lambda record: record.is_blank, found)
     with _well_formed(name, private):
         first = next(records, None)
         names = [] if first is None else [cell.strip() for cell in split_record(first.text, delimiter)]
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         with _well_formed(name, private):
-            for number, (line, text) in enumerate(records, 1):
+            own = (record for record in records if len(names) == 1 or not record.is_blank)
+            for number, (line, text) in enumerate(own, 1):
                 cells = split_record(text, delimiter)
                 if len(cells) != len(names):
                     raise csv.Error(

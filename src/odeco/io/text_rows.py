@@ -42,6 +42,7 @@ class CsvFile(FileSource):
     #: The number of cells in a record, and the positions of those that are read; None for all.
     _n_cells: int
     _places: list[int] | None = None
+    _encoding = "utf-8-sig"
 
     def __init__(self, path: Path, batch_rows: int | None, selection: Selection = ALL) -> None:
         super().__init__(path)
@@ -70,12 +71,12 @@ class CsvFile(FileSource):
         # Bytes that are not text become a character that is not a number, so that an error names the row.
         with (
             self.path.open("rb") as file,
-            TextIOWrapper(unpacked(file, self.path), encoding="utf-8-sig", errors="replace", newline="") as text,
+            TextIOWrapper(unpacked(file, self.path), encoding=self._encoding, errors="replace", newline="") as text,
         ):
             yield from text
 
     def _records(self) -> Iterator[Record]:
-        return read_records(self._lines(), self._delimiter)
+        return (record for record in read_records(self._lines(), self._delimiter) if not record.is_blank)
 
     def _cells(self, record: Record) -> list[str]:
         return [cell.strip() for cell in split_record(record.text, self._delimiter)]

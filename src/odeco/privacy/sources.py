@@ -20,7 +20,7 @@ import csv
 import zlib
 from collections.abc import Iterator, Sequence
 from gzip import BadGzipFile
-from itertools import islice
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, final
 
@@ -37,7 +37,7 @@ from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.reading import cut_into
 from odeco.io.rows import is_sparse, row_slice
 from odeco.io.source import Block, FileSource, Source, rows_per_block, working_type
-from odeco.io.tables import find_delimiter, kind_of, not_well_formed
+from odeco.io.tables import Record, find_delimiter, kind_of, not_well_formed, read_records
 from odeco.io.text_rows import CsvFile, Row, SvmlightFile, parse_rows, split_lines, text_pieces
 
 _CSV = (".csv", ".tsv")
@@ -76,7 +76,8 @@ def open_private(
     * Parquet, Arrow, Feather: the names and types of the columns, the number of rows, how these are cut into groups.
     * svmlight: the number of lines. Every line is a record, a blank one and a comment included.
     * CSV: that the file is well-formed (`odeco.io.tables`), its names if it has some, and the number of records. A
-      record may have several lines if a quoted cell contains line breaks; blank lines are not records. The delimiter is
+      record may have several lines if a quoted cell contains line breaks; empty lines are not records, and lines of
+      spaces are only in a table of one column. The delimiter is
       the most frequent of comma, semicolon and tab among the names; without names it is the comma, and the tab for
       ``.tsv``.
 
@@ -249,9 +250,11 @@ class _PrivateSvmlightFile(SvmlightFile):
 class _PrivateCsvFile(CsvFile):
     """A CSV file whose records with a cell that is not a number are NaN, and so count as blank."""
 
+    _encoding = "utf-8"
+
     def __init__(self, path: Path, n_features: int, *, has_names: bool) -> None:
         FileSource.__init__(self, path)
-        self._has_names, self.columns = has_names, None
+        self._has_names, self.columns, self._n_cells = has_names, None, n_features
         self._delimiter = "\t" if kind_of(path) == ".tsv" else ","
         try:
             if has_names:
@@ -271,11 +274,25 @@ class _PrivateCsvFile(CsvFile):
         self._check_not_empty()
         self._rows = rows_per_block(self.n_features, 8, None)
 
+    def _lines(self) -> Iterator[str]:
+        for number, line in enumerate(super()._lines()):
+            # A mark of the encoding is removed, unless it is all of a record: without it that would be an empty line.
+            marked = number == 0 and line.startswith("\ufeff") and line[1:].strip("\r\n")
+            yield line[1:] if marked else line
+
+    def _records(self) -> Iterator[Record]:
+        # A table of one column may have a record of spaces: the number of records must not depend on what is in one.
+        records: Iterator[Record] = read_records(self._lines(), self._delimiter)
+        if self._has_names:
+            records = dropwhile(lambda record: record.is_blank, records)
+        return (record for record in records if self._n_cells == 1 or not record.is_blank)
+
     def _parse(self, texts: list[str]) -> NDArray[np.float64]:
-        block = super()._parse(texts)
+        filled = [text for text in texts if text.strip()]  # NumPy warns of lines without numbers
+        block = super()._parse(texts) if len(filled) == len(texts) else None
         if block is not None:
             return block
         # Record by record with the same parser: a row must not depend on other records.
-        each = [super(_PrivateCsvFile, self)._parse([text]) for text in texts]
+        each = [super(_PrivateCsvFile, self)._parse([text]) if text.strip() else None for text in texts]
         missing = np.full((1, self.n_features), np.nan)
         return np.concatenate([missing if row is None else row for row in each])

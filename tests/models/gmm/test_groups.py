@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal, norm
 
 from odeco.models import TensorMixture
 from odeco.models.engine.gaussians import Gaussians
-from odeco.models.gmm.groups import groups_of, has_gap
+from odeco.models.gmm.groups import gap_evidence, groups_of
 
 
 def two_spheres(distance, weight=0.5):
@@ -23,7 +23,7 @@ def groups(model, rows, weights=None):
 def test_the_overlap_is_the_entropy_of_the_posterior():
     model = two_spheres(4.0)
     rows = np.array([[2.0, 0.0]])  # in the middle, where both are equally probable
-    assert groups(model, rows) == (pytest.approx(1.0), 1)
+    assert groups(model, rows) == (pytest.approx(1.0), 1, 1)
     assert groups(model, np.zeros((50, 2)))[0] < 0.01
 
 
@@ -65,7 +65,7 @@ def test_an_even_density_shows_a_gap_as_often_as_the_comparison_predicts(n_rows)
         np.random.default_rng(2),
     )
     found = [
-        has_gap(model, 0, 1, np.column_stack([rng.uniform(-2, 2, n_rows), np.zeros(n_rows)]), np.ones(n_rows))
+        gap_evidence(model, 0, 1, np.column_stack([rng.uniform(-2, 2, n_rows), np.zeros(n_rows)]), np.ones(n_rows)) > 0
         for _ in range(2000)
     ]
     # Numbers of rows are whole, which moves the chance by less than a third.
@@ -80,8 +80,18 @@ def test_two_groups_show_their_gap(n_rows, most):
     found = []
     for _ in range(500):
         rows = rng.standard_normal((n_rows, 2)) + [4.0, 0.0] * (np.arange(n_rows) % 2)[:, None]
-        found.append(has_gap(model, 0, 1, rows, np.ones(n_rows)))
+        found.append(gap_evidence(model, 0, 1, rows, np.ones(n_rows)) > 0)
     assert 1 - np.mean(found) < most
+
+
+def test_few_rows_leave_open_whether_an_even_density_is_one_group():
+    # Evenly spaced rows are likelier by the share 1/2 than by p: in nats by n/2 times log 1 / (2 √(p (1 − p))).
+    model = Gaussians(np.full(2, 0.5), np.array([[-1.0, 0.0], [1.0, 0.0]]), np.full(2, 1 / 3))
+    p = share_between(1 / math.sqrt(3))
+    strong = 3.0 / (-math.log(2 * math.sqrt(p * (1 - p))) / 2)  # so many rows are strong evidence
+    for n_rows, expected in ((round(0.3 * strong), (1, 2)), (round(3 * strong), (1, 1))):
+        rows = np.column_stack([-2 + 4 * (np.arange(n_rows) + 0.5) / n_rows, np.zeros(n_rows)])
+        assert groups(model, rows)[1:] == expected
 
 
 def shape_of(name, rng, n=1000):

@@ -201,11 +201,7 @@ def _selection(info: Info) -> str:
     if stated and info.n_samples < _FEWEST_ROWS:
         text += f" (how certain that is, is not known for fewer than {_FEWEST_ROWS} rows)"
     elif stated:
-        shaped = ", if every group has the shape of a component" if 0 < info.n_groups < k else ""
-        if info.doubt:
-            one = "answers of one class" if info.doubt == "scale" else "rows of one state"
-            shaped += f", if {one} do not depend on each other"
-        text += f" ({'; '.join(stated)}{shaped})"
+        text += f" ({'; '.join(stated)}{_conditions(info)})"
     if others:
         text += f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} nearly as good"
     if k == info.tried.max():
@@ -213,17 +209,41 @@ def _selection(info: Info) -> str:
     return f"{text}."
 
 
+def _conditions(info: Info) -> str:
+    """Return what must hold for the certainty of a selected number, where the rows cast doubt on it."""
+    shaped = "every group has the shape of a component"
+    apart = {"scale": "answers of one class do not depend on each other"}
+    needed = {
+        shaped: 0 < info.n_groups < info.selected,
+        apart.get(info.doubt, "rows of one state do not depend on each other"): bool(info.doubt),
+        "rows are independent draws (within components their order is not random, as in a series)": info.ordered,
+    }
+    conditions = [condition for condition, doubted in needed.items() if doubted]
+    return f", if {' and '.join(conditions)}" if conditions else ""
+
+
 def _groups(info: Info) -> str:
-    """Return that components may be parts of one group."""
+    """Return that components may be parts of one group, or that rows are too few to tell."""
+    if info.most_groups == info.selected:
+        return (
+            "Between some components there are too few rows to tell whether these are groups of their own: joined "
+            f"where that is not clear, they form {_groups_number(info.n_groups)}."
+        )
     return (
         "Several components may describe one group whose shape is not that of a component: joined where they overlap "
         f"({info.overlap:.0%} of the largest possible entropy) or where there is no gap between their rows, they form "
-        f"{groups_text(info.n_groups)}."
+        f"{groups_text(info)}."
     )
 
 
-def groups_text(number: int) -> str:
-    """Return a number of groups in words."""
+def groups_text(info: Info) -> str:
+    """Return the number of groups in words, or from the least to the largest that there may be."""
+    if info.most_groups > info.n_groups:
+        return f"{info.n_groups} to {info.most_groups} groups"
+    return _groups_number(info.n_groups)
+
+
+def _groups_number(number: int) -> str:
     return "1 group" if number == 1 else f"{number} groups"
 
 

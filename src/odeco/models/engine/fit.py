@@ -69,10 +69,14 @@ class Info(State):
         The probability that there are no fewer components than selected, and that there are no more either.
     overlap : float
         How much the selected components overlap, from 0 to 1.
-    n_groups : int
-        The number of groups after components that may be parts of one are joined; 0 if it is not known.
+    n_groups, most_groups : int
+        The number of groups after components that may be parts of one are joined, and after only those are that are so
+        by strong evidence; 0 if it is not known.
     doubt : str
-        What was found that the model rules out (`assumptions` of sequences and of classes); empty if nothing was.
+        What was found that the model rules out (`assumptions` of sequences, sources and classes); empty if nothing was.
+    ordered : bool
+        Whether the order of rows within the selected components is not random, so that `at_least` and `exactly`, which
+        are those of independent draws, may not hold.
     """
 
     n_samples: int = array_field(kind="i", low=0)
@@ -88,7 +92,9 @@ class Info(State):
     exactly: float = array_field(low=0, high=1, nan=True, default=math.nan)
     overlap: float = array_field(low=0, high=1 + 1e-9, nan=True, default=math.nan)
     n_groups: int = array_field(kind="i", low=0, default=0)
+    most_groups: int = array_field(kind="i", low=0, default=0)
     doubt: str = array_field(kind="U", default="")
+    ordered: bool = array_field(kind="b", default=False)
 
     def check(self) -> None:
         """Require one score for every number that was tried, and a best one."""

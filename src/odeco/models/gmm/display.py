@@ -138,7 +138,8 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> 
     verdict = separation_verdict(posterior, "component")
     if 0 < fit.info.n_groups < k:  # parts of one group are not apart, however many rows can be assigned
         head, rest = verdict.split(":", 1)
-        return f"{head.split(',')[0]} that may be parts of {groups_text(fit.info.n_groups)}:{rest}"
+        relation = "that may be parts of" if fit.info.most_groups < k else "in"
+        return f"{head.split(',')[0]} {relation} {groups_text(fit.info)}:{rest}"
     return verdict
 
 

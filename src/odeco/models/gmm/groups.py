@@ -11,7 +11,9 @@ rows in the middle and at one side, the middle has at least the share 1/2 for on
 share that the two components predict. There is a gap if, for both sides, the numbers of rows are likelier by what the
 components predict than by 1/2. So neither of the two, a gap that is not seen and one that is not there, is taken for
 granted: with 25 rows at each side of a pair that is four deviations apart, either happens in about a third of cases,
-with 100 rows in about one of twenty.
+with 100 rows in about one of twenty. Where rows are too few, it is not known whether there is a gap: one is ruled out
+only if the numbers are likelier by 1/2 by what counts as strong evidence. So there are two numbers of groups, one if
+all pairs without a gap are joined, and one if only those are that have none by strong evidence.
 
 Components are laid where rows happen to be dense, so gaps by chance are somewhat more frequent between them. Those that
 overlap are therefore joined in any case, and so are those that others join.
@@ -34,38 +36,47 @@ from odeco.models.engine.rows import filled, times
 #: that EM lays over an even shape lie about that far apart.
 _OVERLAPPING = 0.1
 
+#: A difference of log-likelihoods that is strong evidence (Kass and Raftery, Journal of the American Statistical
+#: Association 1995).
+_STRONG = 3.0
+
 
 def groups_of(
     model: Gaussians, rows: FloatArray, posterior: FloatArray, weights: FloatArray | None = None
-) -> tuple[float, int]:
-    """Return how much components overlap, and the number of groups that are left when parts of one are joined.
+) -> tuple[float, int, int]:
+    """Return how much components overlap, and the least and the largest number of groups they may form.
 
     The overlap is the mean entropy of the posterior of a row (n x k), divided by log k: 0 if each row has one
     component, 1 if all are equally probable. `weights` are those of the rows, if they have any.
     """
     n, k = len(posterior) if weights is None else float(weights.sum()), posterior.shape[1]
     if k == 1:
-        return 0.0, 1
+        return 0.0, 1, 1
     tiny, shares = np.finfo(np.float64).tiny, times(posterior, weights)
     entropy = -float(np.sum(shares * np.log(np.maximum(posterior, tiny))))
     totals = np.maximum(shares.sum(axis=0), tiny)
     joined = shares.T @ posterior > _OVERLAPPING * np.minimum(totals[:, None], totals)
     counted, own = np.ones(len(rows)) if weights is None else weights, posterior.argmax(axis=1)
+    surely = joined.copy()
     for one, other in zip(*np.nonzero(np.tril(~joined, -1)), strict=True):
         both = (own == one) | (own == other)
-        joined[one, other] = joined[other, one] = not has_gap(model, one, other, rows[both], counted[both])
-    n_groups, _ = connected_components(joined, directed=False)
-    return entropy / (n * math.log(k)), int(n_groups)
+        evidence = gap_evidence(model, one, other, rows[both], counted[both])
+        joined[one, other], surely[one, other] = evidence <= 0, evidence < -_STRONG
+    least, most = (connected_components(pairs, directed=False)[0] for pairs in (joined, surely))
+    return entropy / (n * math.log(k)), int(least), int(most)
 
 
-def has_gap(model: Gaussians, one: int, other: int, rows: FloatArray, counted: FloatArray) -> bool:
-    """Return whether there are fewer rows between two components than at either; `counted` are weights of rows."""
+def gap_evidence(model: Gaussians, one: int, other: int, rows: FloatArray, counted: FloatArray) -> float:
+    """Return by how much a gap between two components makes the numbers of rows likelier, in nats.
+
+    It is that of the side with less evidence; `counted` are weights of rows.
+    """
     offset, centre = model.means[other] - model.means[one], (model.means[other] + model.means[one]) / 2
     scatter = (model.covariances[one] + model.covariances[other]) / 2
     line = np.linalg.solve(scatter, offset) if np.ndim(scatter) == 2 else offset / scatter
     half = float(offset @ line) / 2
     if not half > 0:
-        return False
+        return -math.inf
     middles = np.array([-1.0, 0.0, 1.0])
     places = (filled(rows, centre) - centre) @ line / half
     before, between, after = (float(counted[np.abs(places - middle) < 0.5].sum()) for middle in middles)
@@ -75,8 +86,9 @@ def has_gap(model: Gaussians, one: int, other: int, rows: FloatArray, counted: F
         deviation = math.sqrt(float(line @ (own @ line if np.ndim(own) == 2 else own * line))) / half
         inside = ndtr((middles + 0.5 - mean) / deviation) - ndtr((middles - 0.5 - mean) / deviation)
         masses += model.weights[component] * inside
+    sides = list[float]()
     for beside, mass in ((before, masses[0]), (after, masses[2])):
         share = float(masses[1] / max(masses[1] + mass, np.finfo(np.float64).tiny))
-        if share >= 0.5 or xlogy(between, 2 * share) + xlogy(beside, 2 * (1 - share)) <= 0:
-            return False
-    return True
+        is_less = share < 0.5
+        sides.append(float(xlogy(between, 2 * share) + xlogy(beside, 2 * (1 - share))) if is_less else -math.inf)
+    return min(sides)

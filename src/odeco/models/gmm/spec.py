@@ -18,6 +18,7 @@ from odeco.models.engine.description import Description
 from odeco.models.engine.em import N_FOLDS, Calibration, ChosenNumber, EMResult, Fits, em, fold_numbers
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType, Gaussians, GaussianStatistics
+from odeco.models.engine.order import is_ordered
 from odeco.models.engine.private import Releaser, check_private_units
 from odeco.models.engine.rows import (
     MAX_SCALE,
@@ -227,8 +228,9 @@ class MixtureSpec(EMSpec):
         some, weights = split(some_rows(data, self.selection_size, np.random.default_rng(seed)))
         some = self.prepare(some, found.context)
         posterior = self.posterior(found.params, some, found.context)[0]
-        overlap, n_groups = groups_of(found.params, some, posterior, weights)
-        info = replace(found.info, overlap=overlap, n_groups=n_groups)
+        overlap, n_groups, most_groups = groups_of(found.params, some, posterior, weights)
+        ordered = is_ordered(some, posterior.argmax(axis=1))
+        info = replace(found.info, overlap=overlap, n_groups=n_groups, most_groups=most_groups, ordered=ordered)
         few = _column_of_values(found.params, some)
         if few is not None:
             column, n_values = few

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odeco._util.types import FloatArray
+from odeco._util.types import BoolArray, FloatArray
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, PageTable, most_characteristic
 from odeco.models.engine.fit import Fit
 from odeco.models.ica.likelihood import EDGES
@@ -29,6 +29,13 @@ _CLEAR_ANGLE = math.pi / 8
 #: A source whose variance is that of fewer rows may be nothing but outliers.
 _FEW_ROWS = 5
 
+#: Verdicts on sources that depend on each other; see `odeco.models.ica.assumptions`.
+_DOUBTED = {
+    "dependent": "{k} sources, of which {n} depend on others: rows are no mixture of {k} independent sources, or these "
+    "were not found.",
+    "series": "{k} sources, of which {n} depend on others, unless rows are a series: slow signals show this by chance.",
+}
+
 #: Shapes: skewness and excess kurtosis beyond these are mentioned.
 _SKEWED, _TAILS = 0.3, 0.5
 
@@ -40,20 +47,13 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     if k == 0:
         verdict = "No source: in held-out rows, no direction differs from a Gaussian."
         return Description(verdict, (_fact(fit, names, privacy),), (), ())
-    n_gaussian = int(np.sum(params.information - 1 < _NEARLY_GAUSSIAN))
-    if isinstance(params, Mixing):
-        clear = int(np.sum(params.angle_errors < _CLEAR_ANGLE))
-        verdict = f"{k} sources of {len(names)} columns; the directions of {'all' if clear == k else clear} are clear."
-    elif privacy is None and fit.info.n_samples < 2 * (k + 1):
-        verdict = (
-            f"{k} directions, none of which is known to be a source: in {fit.info.n_samples} rows, directions through "
-            "single rows look like sources."
-        )
-    elif n_gaussian > 1:
-        why = "look Gaussian" if privacy is None else "do not stand clear of noise"
-        verdict = f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} {why}."
-    else:
-        verdict = f"{k} {'source, which is' if k == 1 else 'sources, all'} separated."
+    gaussian, partners = _looks_gaussian(fit), np.full(k, -1)
+    facts = [_fact(fit, names, privacy)]
+    verdict = _separation(fit, names, privacy, int(np.sum(gaussian)))
+    if fit.info.doubt in _DOUBTED and fit.context.partners.size == k:
+        partners = fit.context.partners
+        facts[:0] = [verdict] if gaussian.sum() > 1 else []
+        verdict = _DOUBTED[fit.info.doubt].format(k=k, n=int(np.sum(partners >= 0)))
     # If row i has the share sᵢ of the variance of n rows, the kurtosis is n Σ sᵢ²: n over it is the number of rows that
     # would have all of the variance in equal shares. Private sources have the shape of noisy moments, and no rows.
     n_rows = np.full(k, np.inf)
@@ -72,17 +72,16 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
             None,
             f"{_shape(params.counts[source])}, information {params.information[source]:.2f}{errors[source]}; "
             + ", ".join(f"{names[column]} {correlations[column, source]:+.2f}" for column in columns),
-            _doubt(float(n_rows[source]), float(params.information[source]), n_gaussian),
+            _doubt(float(n_rows[source]), int(partners[source]), bool(gaussian[source] and gaussian.sum() > 1)),
         )
         for source, columns in enumerate(most_characteristic(correlations.T))
     ]
     numbers = [str(source) for source in range(k)]
     table = HeatMap(correlations, names, numbers, "correlation of columns with sources")
-    facts: tuple[str, ...] = (_fact(fit, names, privacy),)
     if isinstance(params, Mixing):
-        facts += ("Sources of rows are posterior means: with more sources than columns, no map gives them back.",)
+        facts.append("Sources of rows are posterior means: with more sources than columns, no map gives them back.")
     if fit.context.standardized:
-        facts += ("Directions are those of standardised columns.",)
+        facts.append("Directions are those of standardised columns.")
     panels = (table, _Densities(params.counts[:_MAX_DENSITIES]))
     order = np.argsort(-np.abs(correlations).max(axis=1), kind="stable")
     listed = PageTable(
@@ -92,16 +91,45 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
         [[names[column], *(f"{value:+.2f}" for value in correlations[column])] for column in order],
         correlations[order],
     )
-    return Description(verdict, facts, tuple(components), panels, (listed,))
+    return Description(verdict, tuple(facts), tuple(components), panels, (listed,))
 
 
-def _doubt(n_rows: float, information: float, n_gaussian: int) -> str:
-    """Return why a source is unclear: two Gaussian sources cannot be told apart, only one can be what is left."""
+def _looks_gaussian(fit: Fit) -> BoolArray:
+    """Return which sources look Gaussian: the last ones by held-out rows if that is known, else by their shape."""
+    information, n_separated = fit.params.information, fit.context.n_separated
+    if n_separated < 0:
+        return np.asarray(information - 1 < _NEARLY_GAUSSIAN)
+    return np.asarray(np.arange(len(information)) >= n_separated)
+
+
+def _separation(fit: Fit, names: list[str], privacy: PrivacyReport | None, n_gaussian: int) -> str:
+    """Return how many sources are separated: two Gaussian ones cannot be told apart, only one can be what is left."""
+    k, params = len(fit.params.information), fit.params
+    if isinstance(params, Mixing):
+        clear = int(np.sum(params.angle_errors < _CLEAR_ANGLE))
+        return f"{k} sources of {len(names)} columns; the directions of {'all' if clear == k else clear} are clear."
+    if privacy is None and fit.info.n_samples < 2 * (k + 1):
+        return (
+            f"{k} directions, none of which is known to be a source: in {fit.info.n_samples} rows, directions through "
+            "single rows look like sources."
+        )
+    if n_gaussian > 1:
+        where = " in held-out rows" if fit.context.n_separated >= 0 else ""
+        why = "do not stand clear of noise" if privacy is not None else f"look Gaussian{where}"
+        if n_gaussian == k and privacy is None:
+            return f"None of {k} sources is separated: all {why}."
+        return f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} {why}."
+    return f"{k} {'source, which is' if k == 1 else 'sources, all'} separated."
+
+
+def _doubt(n_rows: float, partner: int, is_gaussian: bool) -> str:
+    """Return why a source is unclear; nothing if it is clear."""
     if n_rows < _FEW_ROWS:
         rows = "one row has" if round(n_rows) <= 1 else f"{n_rows:.0f} rows have"
         return f"{rows} nearly all of its variance, as outliers do"
-    unclear = n_gaussian > 1 and information - 1 < _NEARLY_GAUSSIAN
-    return "it looks Gaussian, and so do others, which cannot be told apart" if unclear else ""
+    if partner >= 0:
+        return f"it depends on source {partner}"
+    return "it looks Gaussian, and so do others, which cannot be told apart" if is_gaussian else ""
 
 
 def _fact(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> str:

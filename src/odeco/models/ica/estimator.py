@@ -112,6 +112,9 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateRowsEs
     If directions are chosen in columns as they are, and one column has 90 % of the variance and decides which, there is
     a warning (`odeco.DominantColumnWarning`).
 
+    `summary` calls a source separated if it is significantly non-Gaussian in held-out rows, and says which sources
+    depend on each other beyond chance: then rows are no mixture of independent sources, or these were not found.
+
     ``n_components="auto"`` takes rows as independent. Neighbouring rows of a slow signal are not, and it then keeps too
     many sources.
 

@@ -1,10 +1,7 @@
 """The specification of independent component analysis: whitening, a start from cumulants, Newton's method; in one pass.
 
-**Number of sources.** Gaussian directions can be rotated into each other without a trace, so no method finds them;
-noise is of that kind. A direction that was chosen to look non-Gaussian does so a little in the rows that it was chosen
-by. On held-out rows there is a fair test: with y standardised, the means of y e^(−y²/2) and of e^(−y²/2), minus their
-projections on 1, y and y², are asymptotically independent Gaussians if y is Gaussian. Both functions are bounded, so
-this holds for few rows as well.
+**Number of sources.** Sources are found in half of the rows. Those that are not Gaussian in the other half are
+separated, and ``"auto"`` keeps these.
 
 **One pass.** Sources are found in the first block, and refined by each further one. The Newton step of a block is taken
 in proportion to the share of the block in all rows so far. Near the solution steps are linear in the rows, so the
@@ -13,7 +10,6 @@ result is close to the step of all rows together.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,7 +18,7 @@ import numpy as np
 
 from odeco._util.state import State, array_field, part_field, require
 from odeco._util.threads import map_blocks, one_blas_thread
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.moments import SecondMoment
@@ -38,6 +34,7 @@ from odeco.models.engine.rows import (
 )
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
+from odeco.models.ica.assumptions import count_non_gaussian, doubt_of
 from odeco.models.ica.display import describe
 from odeco.models.ica.likelihood import HistogramLikelihood, histogram
 from odeco.models.ica.newton import (
@@ -85,6 +82,8 @@ class ICAStream(BlockStream):
         Power sums of sources over the rows in blocks, which give their score functions.
     params : Unmixing
         The sources after the complete blocks. Their order, number and units are those of the first block.
+    doubt : str
+        What was found in the first block that the model rules out.
     fourth : FourthMomentSolver
         With more sources than columns: the fourth cumulant of the rows in blocks, instead of all these.
     """
@@ -93,6 +92,7 @@ class ICAStream(BlockStream):
     scatter: FloatArray = array_field(None, None, default=np.zeros((0, 0)))
     powers: FloatArray = array_field(None, None, default=np.zeros((0, 0)))
     params: Unmixing | None = part_field(Unmixing, default=None)
+    doubt: str = array_field(kind="U", default="")
     fourth: FourthMomentSolver | None = part_field(FourthMomentSolver, default=None)
 
     def update(self, spec: Any, rows: Any) -> Self:
@@ -123,6 +123,7 @@ class ICAStream(BlockStream):
                 scatter=found.covariance * count_rows(block),
                 powers=power_sums(found.unmixing, (scaled(rows, found.exponents) - found.mean).T, weights),
                 params=found,
+                doubt=first.info.doubt,
             )
         rows = scaled(rows, before.exponents)
         own = SecondMoment.of_block(with_weights(rows, weights))
@@ -169,7 +170,7 @@ class ICAStream(BlockStream):
         information = score_means(fit_scores(last.powers), last.powers)[1]
         params = replace(params, unmixing=unmixing, whitening=whitening, information=information)
         params.check_finite()
-        return Fit(params, self.context, Info(self.n_seen, n_iter=last.n_iter, init="cumulants"))
+        return Fit(params, self.context, Info(self.n_seen, n_iter=last.n_iter, init="cumulants", doubt=self.doubt))
 
     def verify(self, spec: Any, n_features: int) -> None:
         """Raise `ValueError` unless the stream can go on."""
@@ -188,14 +189,14 @@ class ICAStream(BlockStream):
             require(self.powers.shape == shape and bool(np.all(self.powers[0] > 0)), "its power sums must be complete")
 
 
-#: The probability that any Gaussian source is taken for non-Gaussian is at most this.
-_SIGNIFICANCE = 0.01
-
-#: Variances of the two functions minus their projections on 1, y and y²: E[y²e^(−y²)] − 1/8, E[e^(−y²)] − 1/2 − 1/16.
-_ODD_VARIANCE, _EVEN_VARIANCE = 1 / (3 * math.sqrt(3)) - 1 / 8, 1 / math.sqrt(3) - 1 / 2 - 1 / 16
-
 #: The smallest number of rows.
 _MIN_ROWS = 2
+
+#: Iterations on half of the rows, by which it is seen how many sources are separated.
+_BRIEF_ITER = 20
+
+#: Two vectors are rotated by 45 degrees to their sum and difference, divided by this.
+_ROOT = 2**0.5
 
 #: "auto" looks for more sources than columns if there are between these numbers of columns, and this many rows for each
 #: pair of columns. With fewer columns no more sources can be told apart; with more it takes long.
@@ -204,9 +205,21 @@ _MIN_COLUMNS, _MAX_COLUMNS, _ROWS_PER_PAIR = 4, 40, 100
 
 @dataclass(frozen=True, eq=False)
 class ICAContext(State):
-    """Whether the leading directions are those of standardised columns."""
+    """What belongs to the rows.
+
+    Attributes
+    ----------
+    standardized : bool
+        Whether the leading directions are those of standardised columns.
+    n_separated : int
+        Number of sources that are not Gaussian in held-out rows; −1 if that is not known.
+    partners : array
+        For each source the one that it depends on most, −1 if on none; empty if that is not known.
+    """
 
     standardized: bool = array_field(kind="b", default=False)
+    n_separated: int = array_field(kind="i", low=-1, default=-1)
+    partners: IndexArray = array_field(None, kind="i", low=-1, default=np.zeros(0, np.int64))
 
 
 class ICASpec(Spec):
@@ -268,8 +281,11 @@ class ICASpec(Spec):
                 chosen = rows[np.sort(places)]
             chosen_rows, chosen_weights = split(chosen)
             columns = np.ascontiguousarray(whitener.T @ (chosen_rows - moment.mean).T)
-            found = self._unmix_whitened(columns, chosen_weights, seed)
-            n_sources = self._select_k(columns, chosen_weights, seed) if k == "auto" else len(found.unmixing)
+            found = self._unmix_whitened(columns, chosen_weights, seed, self.settings.max_iter)
+            n_separated = self._count_separated(columns, chosen_weights, seed)
+            n_sources = len(found.unmixing)
+            if k == "auto" and n_separated >= 0:
+                n_sources = n_separated
             unmixing, n_iter = found.unmixing @ whitener.T, found.n_iter
         if n > self.first_block:
 
@@ -298,8 +314,11 @@ class ICASpec(Spec):
         information = found.step.information[order]
         params = Unmixing(exponents, moment.mean, moment.covariance, unmixing, whitener.T.copy(), information, counts)
         params.check_finite()
-        context = replace(base, standardized=standardized)
-        return Fit(params, context, Info(n, n_iter=n_iter, converged=found.converged, init="cumulants"))
+        doubt, partners = "", base.partners
+        if chosen_weights is None:
+            doubt, partners = doubt_of(params.sources(plain[: self.first_block]).T)
+        context = replace(base, standardized=standardized, n_separated=n_separated, partners=partners)
+        return Fit(params, context, Info(n, n_iter=n_iter, converged=found.converged, init="cumulants", doubt=doubt))
 
     def check_units(self, data: Any, fit: Fit, seed: int) -> None:
         """Warn if one column has nearly all of the variance, and decides which directions are kept."""
@@ -342,47 +361,57 @@ class ICASpec(Spec):
         context = replace(context, standardized=standardize)
         return Fit(params, context, Info(holder.n_records, converged=n_clear >= k - 1, init="noisy cumulants"))
 
-    def _unmix_whitened(self, columns: FloatArray, weights: FloatArray | None, seed: int) -> NewtonResult:
+    def _unmix_whitened(
+        self, columns: FloatArray, weights: FloatArray | None, seed: int, max_iter: int
+    ) -> NewtonResult:
         """Return the unmixing matrix of whitened rows (k x n, one row per column) with these weights."""
-        start = cumulant_start(columns, weights, seed=seed)
-        return newton(
-            lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients, weights),
-            start,
-            fit_scores(power_sums(start, columns, weights)),
-            HistogramLikelihood(list(blocks_of(with_weights(columns.T, weights), BLOCK)), np.zeros(len(columns))),
-            max_iter=self.settings.max_iter,
-            tol=self.settings.tol,
+        likelihood = HistogramLikelihood(
+            list(blocks_of(with_weights(columns.T, weights), BLOCK)), np.zeros(len(columns))
         )
 
-    def _select_k(self, columns: FloatArray, weights: FloatArray | None, seed: int) -> int:
-        """Return the number of sources, found in half of the rows, that are not Gaussian in the other half."""
+        def newton_from(start: FloatArray) -> NewtonResult:
+            return newton(
+                lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients, weights),
+                start,
+                fit_scores(power_sums(start, columns, weights)),
+                likelihood,
+                max_iter=max_iter,
+                tol=self.settings.tol,
+            )
+
+        found = newton_from(cumulant_start(columns, weights, seed=seed))
+        # A mixture of two sources at 45 degrees may be stationary too. It is found by its dependence, and left by a
+        # rotation of the pair (Tichavský, Koldovský and Oja, IEEE Transactions on Signal Processing, 2006).
+        partners = doubt_of(found.unmixing @ columns)[1] if weights is None else np.zeros(0, np.int64)
+        turned = likelier_rotation(found.unmixing, partners, likelihood)
+        if turned is found.unmixing:
+            return found
+        other = newton_from(turned)
+        return replace(other, n_iter=found.n_iter + other.n_iter)
+
+    def _count_separated(self, columns: FloatArray, weights: FloatArray | None, seed: int) -> int:
+        """Return the number of sources, found in half of the rows, that are not Gaussian in the other half; or −1."""
         permutation = np.random.default_rng([seed, 2]).permutation(columns.shape[1])
         half = len(permutation) // 2
         if half <= len(columns):
-            return len(columns)  # there are too few rows to hold some out
+            return -1  # there are too few rows to hold some out
         training, held_out = np.ascontiguousarray(columns[:, permutation[:half]]), columns[:, permutation[half:]]
         seen, others = (None, None) if weights is None else (weights[permutation[:half]], weights[permutation[half:]])
-        return count_non_gaussian(self._unmix_whitened(training, seen, seed).unmixing @ held_out, others)
+        max_iter = self.settings.max_iter
+        if (
+            self.settings.n_components != "auto"
+        ):  # for a verdict, directions need not be those of the highest likelihood
+            max_iter = min(max_iter, _BRIEF_ITER)
+        return count_non_gaussian(self._unmix_whitened(training, seen, seed, max_iter).unmixing @ held_out, others)
 
 
-def gaussianity_p_values(sources: FloatArray, weights: FloatArray | None = None) -> FloatArray:
-    """Return the p-value of each source (k x n) under the hypothesis that it is Gaussian."""
-
-    def mean(values: FloatArray) -> FloatArray:
-        return np.average(values, axis=1, weights=weights)
-
-    centred = sources - mean(sources)[:, None]
-    deviation = np.sqrt(mean(np.square(centred - mean(centred)[:, None])))[:, None]
-    y = centred / np.where(deviation > 0, deviation, 1.0)
-    bell = np.exp(-y * y / 2)
-    # After standardising, the projections on y and y² have mean zero, so only the constant is subtracted.
-    odd, even = mean(y * bell), mean(bell) - 1 / math.sqrt(2)
-    n_rows = sources.shape[1] if weights is None else weights.sum()
-    return np.asarray(np.exp(-n_rows * (odd**2 / _ODD_VARIANCE + even**2 / _EVEN_VARIANCE) / 2))
-
-
-def count_non_gaussian(sources: FloatArray, weights: FloatArray | None = None) -> int:
-    """Return the number of sources (k x n, held out) that are significantly non-Gaussian (Holm 1979)."""
-    p_values = np.sort(gaussianity_p_values(sources, weights))
-    clear = p_values <= _SIGNIFICANCE / np.arange(len(p_values), 0, -1)
-    return int(np.argmin(clear)) if not clear.all() else len(p_values)
+def likelier_rotation(unmixing: FloatArray, partners: IndexArray, likelihood: HistogramLikelihood) -> FloatArray:
+    """Return the unmixing matrix after rotations by 45 degrees of those dependent pairs that they make likelier."""
+    best, height = unmixing, likelihood.value(unmixing) if np.any(partners >= 0) else 0.0
+    for one, other in enumerate(partners.tolist()):
+        if other > one or (other >= 0 and partners[other] != one):  # each pair once
+            turned = best.copy()
+            turned[one], turned[other] = (best[one] + best[other]) / _ROOT, (best[one] - best[other]) / _ROOT
+            there = likelihood.value(turned)
+            best, height = (turned, there) if there > height else (best, height)
+    return best

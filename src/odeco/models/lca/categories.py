@@ -38,14 +38,17 @@ def columns_of(X: Any) -> list[Any]:
 
 
 def _column_of_table(column: Any) -> Any:
+    """Return a column as an array whose type follows from that of the column, and never from its cells.
+
+    pandas makes integers floats where one is missing. Beyond 2⁵³ these are rounded, so a missing answer would change
+    how the answers of others are read.
+    """
     if hasattr(column, "cat"):
         return column.array
-    values = column.to_numpy()
-    if values.dtype.kind in "iufb":
-        return values
-    if column.dtype.kind in "iufb":  # numbers of pandas, some of which are missing
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return column.to_numpy(dtype=object)
+    kind = column.dtype.kind
+    if kind in "iufb" and isinstance(column.dtype, np.dtype):
+        return column.to_numpy()
+    return column.to_numpy(dtype=np.float64, na_value=np.nan) if kind == "f" else column.to_numpy(dtype=object)
 
 
 def is_missing(cell: Any, missing_value: Any) -> bool:

@@ -14,6 +14,7 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import Calibration, EMResult, Step, squarem
 from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.order import is_ordered
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.rows import count_rows, split
 from odeco.models.engine.spec import EMSpec
@@ -123,7 +124,11 @@ class ClassSpec(EMSpec):
         if weights is not None:
             return found
         doubt = doubt_of(found.params, marked, base.questions, self.n_parameters(found.params))
-        return replace(found, info=replace(found.info, doubt=doubt))
+        ordered = False
+        if self.settings.n_components == "auto":
+            some = marked[: self.selection_size].astype(np.float64)
+            ordered = is_ordered(some, found.params.posterior(some)[0].argmax(axis=1))
+        return replace(found, info=replace(found.info, doubt=doubt, ordered=ordered))
 
     def update_context(self, context: AnswersContext, data: Any) -> AnswersContext:
         """Return the context with the answers of more respondents counted."""

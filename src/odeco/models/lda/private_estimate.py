@@ -272,7 +272,8 @@ def estimate_private_topics(
         further = NoisySums(*public.words(frequencies, released.values, released.deviations))
         public = public if math.isfinite(public.spread) else None
         if public is not None and before is None:
-            words = further.combined(words)
+            lengths = replace(lengths, values=public.among(lengths.values, public.held.lengths()))
+            words = further.combined(replace(words, values=public.among(words.values, public.held.words())))
             frequencies, _ = word_frequencies(words)
     pairs, shares = None, np.full(n_components, 1 / n_components)
     scales = np.maximum(frequencies, _LEAST_FREQUENCY) ** plan.power
@@ -286,13 +287,17 @@ def estimate_private_topics(
         matrix = pairs.matrix if public is None else public.added(pairs, held.n_units)
         topics = starting_topics(matrix, chosen, frequencies, n_components, rng)
         if public is not None:
-            topics, _ = _mixed(public.start(topics, frequencies, chosen, concentration / n_components))
+            smoothing, n_prior = concentration / n_components, _SPREAD / plan.spread
+            topics, _ = _mixed(public.start(topics, frequencies, chosen, smoothing, n_prior))
     else:
         topics = np.tile(frequencies, (n_components, 1))
     model = _Model(lengths, words, scales, topics, shares, concentration, plan.spread, public, before, rng)
     for share in plan.steps:
-        query = held.responsibilities(model.topics, scales, concentration / n_components)
-        model.update(*releaser.release(query, share=share))
+        asked = (model.topics, scales, concentration / n_components)
+        sums, noise = releaser.release(held.responsibilities(*asked), share=share)
+        if public is not None and before is None:
+            sums = public.among(sums, public.held.responsibilities(*asked))
+        model.update(sums, noise)
     return model.estimate(pairs, plan.kept)
 
 

@@ -180,14 +180,15 @@ def choose_vocabulary_privately(
     1/√c to c of them: those whose hash, mixed with the sum of the hashes of all its words, is smallest. That is as good
     as drawn by chance, and depends on the words of this unit and on nothing else: not on its place, not on others.
 
-    **Proof.** Fix two neighbours D and D'. Words that others hold too, or that both hold, are in the support of both:
-    on these, votes are a vector to which the unit adds u or u', both without negative entries and of norm at most 1.
-    Blanking it moves the vector by |u| ≤ 1; replacing it by |u − u'| ≤ √2, since ⟨u, u'⟩ ≥ 0. Votes with noise of σ on
-    all of these words are a Gaussian mechanism of μ = 1/σ, or √2/σ, and the threshold is post-processing. The other
-    words are held by the unit alone: s ≤ c words of D with 1/√s votes each, and likewise of D'. One of them passes with
-    probability 1 − Φ((T − 1/√s)/σ)ˢ at most, and T is chosen such that this is at most δ' for every s ≤ c. The noise on
-    them is apart from that on the others. So what is released is a function of the Gaussian mechanism and of a second
-    one, which shows nothing but for a probability of δ' under either neighbour: the two laws of it are at a distance of
+    **Proof.** Fix two neighbours D and D', which differ in one unit. Words that other units vote for, or that the unit
+    votes for in both, have votes in both: on these, votes are a vector to which the unit adds u or u', both without
+    negative entries and of norm at most 1. Blanking it moves the vector by |u| ≤ 1; replacing it by |u − u'| ≤ √2,
+    since ⟨u, u'⟩ ≥ 0. Votes with noise of σ on all of these words are a Gaussian mechanism of μ = 1/σ, or √2/σ, and the
+    threshold is post-processing. For the other words the unit alone votes: s ≤ c words of D with 1/√s votes each, at
+    most, and likewise of D'. (Others may hold such a word too and vote for other words of theirs.) One of them passes
+    with probability 1 − Φ((T − 1/√s)/σ)ˢ at most, and T is chosen such that this is at most δ' for every s ≤ c. The
+    noise on them is apart from that on the others. So what is released is a function of the Gaussian mechanism and of a
+    second one, which shows nothing but for a probability of δ' under either neighbour: the two laws of it are apart by
     at most δ' in total variation, so it is (0, δ')-differentially private. Together with anything else that is charged
     to one ledger this gives (ε, δ(ε) + δ'), see `Ledger`.
 

@@ -105,10 +105,11 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEsti
     and nothing else is learnt from (`odeco.privacy.holders.graph` has the proof; δ is 0, and `delta` is left out).
     Neighbours are two graphs on the same nodes, which are public, that differ in one edge. Weights and directions are
     dropped; there are at most 5,000 nodes. `memberships_` are then the probabilities of the one community of a node,
-    degrees are noisy, and communities whose directions do not stand clear of noise are left out. About as large a share
-    of nodes is in its own community as the largest memberships are on average; `summary` states it, and `converged_` is
-    true if it is 90 % and all directions are clear. `labels_` are for the nodes of the private graph, and may be
-    published. In a ledger, ε = 1 counts as μ = 1.23: ledgers add up Gaussian noise.
+    degrees are noisy. There is one community unless the second direction of the graph stands clear of noise, and none
+    for directions that are clearly below it. About as large a share of nodes is in its own community as the largest
+    memberships are on average; `summary` states it, and `converged_` is true if it is 90 % and all directions are
+    clear. `labels_` are for the nodes of the private graph, and may be published. In a ledger, ε = 1 counts as
+    μ = 1.23: ledgers add up Gaussian noise.
     A node with all its edges is not protected: one node can change n − 1 pairs, and noise that hides as many hides the
     graph. `groups`, `partial_fit` and `score` are refused. `plan_communities` says beforehand what can be expected.
 

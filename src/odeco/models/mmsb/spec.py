@@ -156,12 +156,13 @@ class CommunitySpec(Spec):
     def learn_privately(self, holder: Any, context: GraphContext, releaser: Releaser, *, seed: int) -> Fit:
         """Learn from pairs of nodes that were flipped at random."""
         k = int(self.settings.n_components)
-        params = CommunityParams(**find_private_communities(holder, releaser, k, seed=seed))  # type: ignore[arg-type]
+        fields, n_clear = find_private_communities(holder, releaser, k, seed=seed)
+        params = CommunityParams(**fields)  # type: ignore[arg-type]
         found, share = len(params.prior), float(params.memberships.max(axis=1).mean())
-        init = f"flipped pairs of nodes; {found} of {k} directions stand clear of noise" + (
+        init = f"flipped pairs of nodes; {n_clear} of {k} directions stand clear of noise" + (
             f", and about {share:.0%} of nodes are in their own of {found} communities" if found > 1 else ""
         )
-        return Fit(params, context, Info(holder.n_records, converged=found == k and share >= FOUND, init=init))
+        return Fit(params, context, Info(holder.n_records, converged=n_clear == k and share >= FOUND, init=init))
 
     def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
         """Return the memberships of nodes, from their links to the nodes of the model."""

@@ -78,9 +78,11 @@ class EntryLevel(DataHolder):
         if not hasattr(entries, "dtype"):  # the type that NumPy gives to a list, and so an error, depends on its values
             raise TypeError(f"A private tensor must be an array. Got {type(entries).__name__}. Convert it.")
         array = np.asarray(entries)
-        if array.ndim < 3 or len(set(array.shape)) != 1 or array.size == 0 or array.dtype.kind not in "fiub":
+        # Of numbers beyond double precision some would become infinite, and so 0, and their neighbours would not.
+        is_real = array.dtype.kind in "fiub" and array.dtype.itemsize <= np.dtype(np.float64).itemsize
+        if array.ndim < 3 or len(set(array.shape)) != 1 or array.size == 0 or not is_real:
             raise ValueError(
-                "A private tensor must be a d x d x d array of real numbers, or one of more axes. "
+                "A private tensor must be a d x d x d array of real numbers of at most 64 bits, or one of more axes. "
                 f"Got shape {array.shape} of {array.dtype}. For rows of data pass unit='record'."
             )
         self.neighbour_relation, self._literal = neighbour_relation, neighbour_relation == "literal"

@@ -177,8 +177,8 @@ def _cut(rows: Any, start: int, stop: int) -> Iterator[Any]:
 
 # ---- rows within a bound -------------------------------------------------------------------------------------------
 
-#: The scaled norm is below the bound by this factor.
-_MARGIN = 1 - 2.0**-32
+#: The scaled norm is below the bound by this share of it, and for rows of very many numbers by more, see `_allowed`.
+_MARGIN = 2.0**-32
 
 #: Squares of numbers between 1 over this and this are normal, and so are quotients of two such numbers.
 _SURE = 1e100
@@ -190,9 +190,9 @@ _CACHED_SIZE = 2**17
 def clipped_rows(rows: Any, norm_bound: float) -> Any:
     """Return rows in double precision, those that are not finite as zeros and those beyond the bound scaled down to it.
 
-    What becomes of a row depends on that row alone. The scaled norm aims a factor 1 − 2⁻³² below the bound, more than
-    the rounding errors of a norm of up to 2²⁰ numbers. Rows so long or so short that their squares, or the factor that
-    brings them within the bound, would leave the normal range of double precision are divided by a power of two first.
+    What becomes of a row depends on that row alone. Rows are scaled to a norm that is below the bound by more than
+    rounding errors (`_allowed`). Rows so long or so short that their squares, or the factor that brings them within the
+    bound, would leave the normal range of double precision are divided by a power of two first.
     """
     if is_sparse(rows):
         return _clipped_sparse(rows, norm_bound)
@@ -210,11 +210,20 @@ def clipped_rows(rows: Any, norm_bound: float) -> Any:
     return data
 
 
+def _allowed(norm_bound: float, n_numbers: int) -> float:
+    """Return the norm that rows of so many numbers are scaled to, at most.
+
+    A sum of m squares errs by at most m units of roundoff of 2⁻⁵³, in whatever order it is made, so its root by half as
+    many. Dividing, multiplying and the root itself err by four more at most, for which the other half has room.
+    """
+    return norm_bound * (1 - max(_MARGIN, n_numbers * 2.0**-53))
+
+
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
 def _clip_dense(rows: Any, data: FloatArray, norm_bound: float) -> None:
     """Write the clipped rows to `data`."""
     data[:] = rows
-    allowed = norm_bound * _MARGIN
+    allowed = _allowed(norm_bound, data.shape[1])
     squares = np.einsum("ij,ij->i", data, data)
     lengths = np.sqrt(squares)
     # So written that NaN is unsure too.
@@ -247,7 +256,7 @@ def _clipped_sparse(rows: Any, norm_bound: float) -> Any:
     def norms(exponents: IndexArray) -> FloatArray:
         return np.sqrt(np.bincount(owner, np.ldexp(kept.data, exponents[owner]) ** 2, minlength=n_rows))
 
-    units, factors = _in_units(largest, norms, norm_bound * _MARGIN)
+    units, factors = _in_units(largest, norms, _allowed(norm_bound, kept.shape[1]))
     scaled = np.ldexp(kept.data, units[owner]) * factors[owner]
     kept.data = np.where(np.isnan(factors[owner]), kept.data, np.where(factors[owner] == 0, 0.0, scaled))
     return kept
