@@ -342,6 +342,16 @@ def test_the_whole_sample_is_searched_if_no_part_shows_all_components(monkeypatc
     assert worst_angle(found.vectors, truth) < 1.1 * limit(rows, truth)
 
 
+@pytest.mark.parametrize("order", [3, 4])
+def test_a_part_without_a_rare_component_does_not_end_the_search(order):
+    rows = np.zeros((20_000, 120))
+    rows[:, 0] = 1.0
+    rows[17::5000] = 0.0
+    rows[17::5000, 1] = 20.0  # four rows, of which small parts of the sample have none
+    found = odeco.decompose_stream(rows, 2, method="core", order=order, rng=0)
+    np.testing.assert_allclose(np.abs(found.vectors[:2]).max(axis=1), 1.0)
+
+
 def test_a_search_that_may_be_repeated_fits_nothing_to_noise(monkeypatch):
     from odeco.online import search
 

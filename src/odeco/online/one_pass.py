@@ -54,14 +54,6 @@ _REPLY_ROWS = 4096
 _LOOK = 1000
 
 
-def _part_of(block: RowBlock, places: IndexArray) -> RowBlock:
-    """Return the rows at some places, in the order of the block, and as they were before they were quantized."""
-    kept = np.zeros(block.n_rows, dtype=np.bool_)
-    kept[places] = True
-    rows = block.rows[kept]
-    return RowBlock.of(np.concatenate([*row_chunks(rows)]) if isinstance(rows, QuantizedRows) else rows)
-
-
 @dataclass(frozen=True, eq=False)
 class OnePassSolver(Doubling):
     """The state of a search in a block of rows, and of the images of later rows. `advance` returns the next state.
@@ -248,7 +240,7 @@ class OnePassSolver(Doubling):
         try:
             found = self._search(block, final=full and block.n_rows >= more)
         except RankError:  # these rows have fewer components; a result says so, and later rows may have more
-            found = Found(no_components(self.dimension, self.order), np.zeros(1, dtype=np.bool_), self.rank_evidence)
+            found = self._nothing()
         evidence = found.rank_evidence
         if found.complete and (evidence is None or evidence.confidence >= SURE):
             return self._begin(found)
@@ -277,14 +269,28 @@ class OnePassSolver(Doubling):
         while sizes and sizes[0] >= 2 * n_rows:
             sizes.insert(0, sizes[0] // 2)
         for size in sizes:
-            found = self._search(_part_of(block, places[:size]))
-            if found.complete:
-                return found.refined(block.rows)
+            part = self._search_part(block, places[:size])
+            if part.complete:
+                return part.refined(block.rows)
         found = self._search(block, final=True)
         if found.complete or not block.quantized or most >= block.n_rows:
             return found
-        unfolded = self._search(_part_of(block, places[:most]))
+        unfolded = self._search_part(block, places[:most])
         return unfolded if unfolded.complete else found
+
+    def _search_part(self, block: RowBlock, places: IndexArray) -> Found:
+        """Search the rows at some places, in the order of the block, and as they were before they were quantized."""
+        kept = np.zeros(block.n_rows, dtype=np.bool_)
+        kept[places] = True
+        rows = block.rows[kept]
+        rows = np.concatenate([*row_chunks(rows)]) if isinstance(rows, QuantizedRows) else rows
+        try:
+            return self._search(RowBlock.of(rows))
+        except RankError:  # these rows have fewer components, and others may have more
+            return self._nothing()
+
+    def _nothing(self) -> Found:
+        return Found(no_components(self.dimension, self.order), np.zeros(1, dtype=np.bool_), self.rank_evidence)
 
     @property
     def _most_quantized_rows(self) -> int:
