@@ -9,7 +9,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import odeco
-from odeco.online import RowSum, tree
+from odeco.online import RowSum, one_pass, search, tree
 from odeco.online.block import QuantizedRows, RowLimit, first_threshold, row_chunks, selected
 from odeco.online.search import span_of_components
 from odeco.online.sums import KeptRows
@@ -308,13 +308,11 @@ def test_components_that_rounding_makes_are_none(seed, scale):
 
 def rows_searched(monkeypatch):
     """Return a list to which each later search adds the number of its rows."""
-    from odeco.online import one_pass
-
-    sizes, search = [], one_pass.search_rows
+    sizes = []
 
     def counted(rows, *arguments, **settings):
         sizes.append(rows.shape[0])
-        return search(rows, *arguments, **settings)
+        return search.search_rows(rows, *arguments, **settings)
 
     monkeypatch.setattr(one_pass, "search_rows", counted)
     return sizes
@@ -353,10 +351,7 @@ def test_a_part_without_a_rare_component_does_not_end_the_search(order):
 
 
 def test_a_search_that_may_be_repeated_fits_nothing_to_noise(monkeypatch):
-    from odeco.online import search
-
-    fitted = []
-    fit = search.fit_independent
+    fitted, fit = [], search.fit_independent
     monkeypatch.setattr(search, "fit_independent", lambda *given: fitted.append(given) or fit(*given))
     noise = np.random.default_rng(0).standard_normal((4000, 60))
     assert not search.search_rows(noise, 4, 3, 0).complete

@@ -45,8 +45,9 @@ _SPARE_DIRECTIONS = 3
 #: Every fourth row is held out from the search, and scores what it finds.
 _ONE_IN = 4
 
-#: The least value of held-out rows at a singular vector, in standard errors: noise has more in one of six cases.
-_SEEN_AGAIN = 1.0
+#: The least value of held-out rows at a confirmed singular vector, in standard errors: noise has more in one of six
+#: cases.
+_CONFIRMED = 1.0
 
 #: Joint power steps in all dimensions.
 _N_STEPS = 6
@@ -172,11 +173,11 @@ class _Attempt:
 def _attempts(
     searched: Any, fresh: Any, numbers: range, order: int, seed: int, *, weighted: bool, screened: bool
 ) -> Iterator[_Attempt]:
-    """Yield what rows show of so many components, in every span; if `screened`, in spans that held-out rows confirm."""
+    """Yield what rows show of each number of components in every span, or in those that held-out rows confirm."""
     screened = screened and len(numbers) == 1 and order == 3
     for stage, basis in enumerate(_spans(searched, numbers.start + _SPARE_DIRECTIONS, order, seed)):
         span = basis, mean_over(searched, "core", basis, order)
-        if screened and not _core_is_seen_again(span, fresh, numbers.start):
+        if screened and not _is_confirmed(span, fresh, numbers.start):
             continue
         for n in numbers:
             in_span = _vectors_in_span(span, n, seed)
@@ -187,7 +188,7 @@ def _attempts(
             yield _Attempt(vectors, clear, steps_help, stage, basis)
 
 
-def _core_is_seen_again(span: tuple[FloatArray, FloatArray], fresh: Any, n_components: int) -> bool:
+def _is_confirmed(span: tuple[FloatArray, FloatArray], fresh: Any, n_components: int) -> bool:
     """Tell whether rows that did not find a core of order 3 agree with its leading singular vectors, one per component.
 
     Where they do not, a fit would follow the noise, which takes it longest: more rows are the better way to go on.
@@ -198,7 +199,7 @@ def _core_is_seen_again(span: tuple[FloatArray, FloatArray], fresh: Any, n_compo
     products = _products(fresh, basis)
     for u, matrix in zip(left.T[:n_components], right[:n_components], strict=True):
         values = (products @ u) * ((products @ matrix.reshape(width, width)) * products).sum(axis=1)
-        if values.mean() <= _SEEN_AGAIN * values.std() / math.sqrt(len(values)):
+        if values.mean() <= _CONFIRMED * values.std() / math.sqrt(len(values)):
             return False
     return True
 

@@ -7,8 +7,6 @@ import pytest
 
 from odeco.models import TensorICA
 from odeco.models.ica.assumptions import doubt_of
-from odeco.models.ica.likelihood import HistogramLikelihood
-from odeco.models.ica.spec import likelier_rotation
 
 
 def independent(seed: int, n: int) -> np.ndarray:
@@ -80,15 +78,6 @@ def test_no_source_of_gaussian_rows_is_separated(n, d):
         model = TensorICA(random_state=0).fit(np.random.default_rng(seed).standard_normal((n, d)))
         wrong += not model.summary().startswith(f"None of {d} sources is separated: all look Gaussian in held-out rows")
     assert wrong <= 1
-
-
-def test_two_sources_mixed_at_45_degrees_are_turned_back_and_others_are_left():
-    sources = independent(0, 2000)[:2]
-    sources = (sources - sources.mean(axis=1, keepdims=True)) / sources.std(axis=1, keepdims=True)
-    likelihood, turn = HistogramLikelihood([sources.T], np.zeros(2)), np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2)
-    np.testing.assert_allclose(likelier_rotation(turn, np.array([1, 0]), likelihood), np.eye(2), atol=1e-12)
-    for unmixing, partners in ((np.eye(2), [1, 0]), (turn, [-1, -1])):
-        assert likelier_rotation(unmixing, np.array(partners), likelihood) is unmixing
 
 
 def test_the_doubt_is_saved_and_carried_through_a_stream(tmp_path):

@@ -211,11 +211,10 @@ def _selection(info: Info) -> str:
 
 def _conditions(info: Info) -> str:
     """Return what must hold for the certainty of a selected number, where the rows cast doubt on it."""
-    shaped = "every group has the shape of a component"
-    apart = {"scale": "answers of one class do not depend on each other"}
+    one = "answers of one class" if info.doubt == "scale" else "rows of one state"
     needed = {
-        shaped: 0 < info.n_groups < info.selected,
-        apart.get(info.doubt, "rows of one state do not depend on each other"): bool(info.doubt),
+        "every group has the shape of a component": 0 < info.n_groups < info.selected,
+        f"{one} do not depend on each other": bool(info.doubt),
         "rows are independent draws (within components their order is not random, as in a series)": info.ordered,
     }
     conditions = [condition for condition, doubted in needed.items() if doubted]

@@ -1,14 +1,15 @@
 """Whether the order of rows says something, so that they are no independent draws.
 
-A selected number of components is as certain as rows are many, and rows that depend on each other count as fewer:
-neighbours of a held-out row in a series know it. If rows are drawn independently, then those of one component are in
-random order, however components were fitted, as long as the fit does not depend on the order. So within each component
-the ranks of a column are correlated with those of the next row of the component. Under a random permutation of m rows,
-the sum of x_t x_(t+1) over standardised ranks has the mean −1 and a variance of about m. The variance is taken as at
-least the sum of squares of what is added up, as ranks of a column with rare values have heavy tails.
+The more rows there are, the more certain is a selected number of components; rows that depend on each other count as
+fewer: in a series, a held-out row can be predicted from its neighbours. If rows are drawn independently, then those of
+one component are in random order, however components were fitted, as long as the fit does not depend on the order. So
+within each component the ranks of a column are correlated with those of the next row of the component. Under a random
+permutation of m rows, the sum of x_t x_(t+1) over standardised ranks has the mean −1 and a variance of about m. The
+variance is taken as at least the sum of squares of what is added up, as ranks of a column with rare values have heavy
+tails.
 
 Rows that are sorted by component are in random order within each, and so pass. Rows that are sorted otherwise do not:
-from the rows alone, a sorted table cannot be told from a series.
+they look like a series.
 """
 
 from __future__ import annotations

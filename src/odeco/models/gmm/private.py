@@ -53,14 +53,11 @@ _SHARES: dict[CovarianceType, tuple[float, float, float]] = {
 }
 
 #: There is one component unless the largest eigenvalue of the noise in the second moment is below this multiple of the
-#: mean variance, for rows of the full norm, and a component of n/k rows has at least so many deviations of its count.
-#: For spheres, on 25 kinds of planted rows (d = 3 to 60, k = 2 to 17, ten draws each), the mean log-likelihood is above
+#: mean variance, for rows of the full norm, and n/k rows are at least this multiple of the noise in their number. For
+#: spheres, on 25 kinds of planted rows (d = 3 to 60, k = 2 to 17, ten draws each), the mean log-likelihood is above
 #: that of one component in all 9 where both hold, and below it in 9 of the 16 others.
-_MOST_NOISE: dict[CovarianceType, tuple[float, float]] = {
-    "spherical": (1.7, 7.5),
-    "diag": (1.2, 5.0),
-    "full": (1.2, 5.0),
-}
+_MOST_NOISE: dict[CovarianceType, float] = {"spherical": 1.7, "diag": 1.2, "full": 1.2}
+_LEAST_COUNT: dict[CovarianceType, float] = {"spherical": 7.5, "diag": 5.0, "full": 5.0}
 
 #: With covariance matrices, there is one component unless the noise in a mean is below this multiple of the standard
 #: deviation of rows. One such matrix describes rows better than one sphere, so that components gain less, and noise in
@@ -154,8 +151,8 @@ def budget_of(
     of_seconds = d * math.sqrt(2 * d) * math.sqrt(2) * (1 + CONSTANT**2) / (n * roots[0])
     of_counts = 2 / roots[2]
     of_means = _FAR * math.sqrt(d) * of_counts * k / n if covariance_type == "full" else 0.0
-    most, least = _MOST_NOISE[covariance_type]
-    if k == 1 or of_seconds > most or n / k < least * of_counts or of_means > _MOST_NOISE_OF_MEANS:
+    hidden = of_seconds > _MOST_NOISE[covariance_type] or n / k < _LEAST_COUNT[covariance_type] * of_counts
+    if k == 1 or hidden or of_means > _MOST_NOISE_OF_MEANS:
         return alone, False
     of_own = _FAR**2 * d * math.sqrt(6) / roots[2] * k / n * (math.sqrt(2 * d) if covariance_type == "full" else 1.0)
     return shares, covariance_type != "spherical" and of_own < _MOST_NOISE_OF_OWN

@@ -195,9 +195,6 @@ _MIN_ROWS = 2
 #: Iterations on half of the rows, by which it is seen how many sources are separated.
 _BRIEF_ITER = 20
 
-#: Two vectors are rotated by 45 degrees to their sum and difference, divided by this.
-_ROOT = 2**0.5
-
 #: "auto" looks for more sources than columns if there are between these numbers of columns, and this many rows for each
 #: pair of columns. With fewer columns no more sources can be told apart; with more it takes long.
 _MIN_COLUMNS, _MAX_COLUMNS, _ROWS_PER_PAIR = 4, 40, 100
@@ -365,29 +362,15 @@ class ICASpec(Spec):
         self, columns: FloatArray, weights: FloatArray | None, seed: int, max_iter: int
     ) -> NewtonResult:
         """Return the unmixing matrix of whitened rows (k x n, one row per column) with these weights."""
-        likelihood = HistogramLikelihood(
-            list(blocks_of(with_weights(columns.T, weights), BLOCK)), np.zeros(len(columns))
+        start = cumulant_start(columns, weights, seed=seed)
+        return newton(
+            lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients, weights),
+            start,
+            fit_scores(power_sums(start, columns, weights)),
+            HistogramLikelihood(list(blocks_of(with_weights(columns.T, weights), BLOCK)), np.zeros(len(columns))),
+            max_iter=max_iter,
+            tol=self.settings.tol,
         )
-
-        def newton_from(start: FloatArray) -> NewtonResult:
-            return newton(
-                lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients, weights),
-                start,
-                fit_scores(power_sums(start, columns, weights)),
-                likelihood,
-                max_iter=max_iter,
-                tol=self.settings.tol,
-            )
-
-        found = newton_from(cumulant_start(columns, weights, seed=seed))
-        # A mixture of two sources at 45 degrees may be stationary too. It is found by its dependence, and left by a
-        # rotation of the pair (Tichavský, Koldovský and Oja, IEEE Transactions on Signal Processing, 2006).
-        partners = doubt_of(found.unmixing @ columns)[1] if weights is None else np.zeros(0, np.int64)
-        turned = likelier_rotation(found.unmixing, partners, likelihood)
-        if turned is found.unmixing:
-            return found
-        other = newton_from(turned)
-        return replace(other, n_iter=found.n_iter + other.n_iter)
 
     def _count_separated(self, columns: FloatArray, weights: FloatArray | None, seed: int) -> int:
         """Return the number of sources, found in half of the rows, that are not Gaussian in the other half; or −1."""
@@ -398,20 +381,7 @@ class ICASpec(Spec):
         training, held_out = np.ascontiguousarray(columns[:, permutation[:half]]), columns[:, permutation[half:]]
         seen, others = (None, None) if weights is None else (weights[permutation[:half]], weights[permutation[half:]])
         max_iter = self.settings.max_iter
-        if (
-            self.settings.n_components != "auto"
-        ):  # for a verdict, directions need not be those of the highest likelihood
+        if self.settings.n_components != "auto":
+            # For a verdict, directions need not be those of the highest likelihood.
             max_iter = min(max_iter, _BRIEF_ITER)
         return count_non_gaussian(self._unmix_whitened(training, seen, seed, max_iter).unmixing @ held_out, others)
-
-
-def likelier_rotation(unmixing: FloatArray, partners: IndexArray, likelihood: HistogramLikelihood) -> FloatArray:
-    """Return the unmixing matrix after rotations by 45 degrees of those dependent pairs that they make likelier."""
-    best, height = unmixing, likelihood.value(unmixing) if np.any(partners >= 0) else 0.0
-    for one, other in enumerate(partners.tolist()):
-        if other > one or (other >= 0 and partners[other] != one):  # each pair once
-            turned = best.copy()
-            turned[one], turned[other] = (best[one] + best[other]) / _ROOT, (best[one] - best[other]) / _ROOT
-            there = likelihood.value(turned)
-            best, height = (turned, there) if there > height else (best, height)
-    return best

@@ -211,7 +211,7 @@ def clipped_rows(rows: Any, norm_bound: float) -> Any:
 
 
 def _allowed(norm_bound: float, n_numbers: int) -> float:
-    """Return the norm that rows of so many numbers are scaled to, at most.
+    """Return the largest norm to which rows of `n_numbers` numbers are scaled.
 
     A sum of m squares errs by at most m units of roundoff of 2⁻⁵³, in whatever order it is made, so its root by half as
     many. Dividing, multiplying and the root itself err by four more at most, for which the other half has room.
