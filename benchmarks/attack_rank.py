@@ -1,18 +1,21 @@
 """Attack on the rank and the error bars of `odeco.decompose`: is it ever confident and wrong?
 
-Symmetric tensors of orders 3 to 5 whose weights span up to six powers of ten, with one pair of components that is
-nearly collinear, with Gaussian noise of a norm from 0 to 1 % of that of the tensor. For each tensor:
+Symmetric tensors of orders 3 to 5 whose weights span up to six powers of ten, with one pair of
+components that is nearly collinear, with Gaussian noise of a norm from 0 to 1 % of that of the
+tensor. For each tensor:
 
-* a rank that is stated with a confidence of at least 0.95 must be right. It is stated with a resolution
-  (`RankEvidence.resolution`): two components that are closer than this count as one. The table counts such cases
-  separately, as "right at its resolution";
-* of the stated intervals, ± 1.96 standard errors of a weight, at least 95 % must contain the true weight (a tolerance
-  of 1e-6 relative to the weight stands for rounding where errors are stated as zero);
+* a rank that is stated with a confidence of at least 0.95 must be right. It is stated with a
+  resolution (`RankEvidence.resolution`): two components that are closer than this count as one. The
+  table counts such cases separately, as "right at its resolution";
+* of the stated intervals, ± 1.96 standard errors of a weight, at least 95 % must contain the true
+  weight (a tolerance of 1e-6 relative to the weight stands for rounding where errors are stated as
+  zero);
 * a vector must be off by at most `ANGLE_FACTOR` times its stated error, plus 1e-5 rad for rounding.
 
-Intervals are counted only for tensors whose rank was found, because without it there is no true weight to cover.
+Intervals are counted only for tensors whose rank was found, because without it there is no true
+weight to cover.
 
-    python benchmarks/attack_rank.py                  # 500 tensors with at most as many components as dimensions
+    python benchmarks/attack_rank.py  # 500 tensors with at most as many components as dimensions
     python benchmarks/attack_rank.py --overcomplete   # more components than dimensions, weights that span up to ten
     python benchmarks/attack_rank.py --asymmetric     # asymmetric, the pair collinear along all axes, or all but one
 
@@ -50,13 +53,16 @@ SHAPES = ((7, 9, 12), (6, 6, 6), (20, 6, 8), (5, 6, 7, 6))
 #: The confidence from which a rank is stated without reservation.
 SURE = 0.95
 
-#: Errors of an angle are lengths of vectors with several coordinates: 3 standard errors are exceeded in well below 1 %.
+#: Errors of an angle are lengths of vectors with several coordinates: 3 standard errors are
+#: exceeded in well below 1 %.
 ANGLE_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One planted tensor, with the unit vectors of its components along each axis; along one if it is symmetric."""
+    """One planted tensor, with the unit vectors of its components along each axis; along one if it
+    is symmetric.
+    """
 
     number: int
     kind: str
@@ -91,7 +97,9 @@ def attacks(count: int, seed: int = 0, *, overcomplete: bool = False) -> Iterato
     chosen = itertools.islice(itertools.cycle(rng.permutation(len(grid))), count)
     for number, index in enumerate(chosen):
         span, noise, cosine, (order, dimension) = grid[index]
-        fewest, most = (dimension + 1, 2 * dimension) if overcomplete else (2, min(5, dimension - 1))
+        fewest, most = (
+            (dimension + 1, 2 * dimension) if overcomplete else (2, min(5, dimension - 1))
+        )
         k = int(rng.integers(fewest, most + 1))
         vectors = rng.standard_normal((dimension, k))
         first, second = rng.permutation(k)[:2] if cosine is not None else (0, 1)
@@ -103,12 +111,22 @@ def attacks(count: int, seed: int = 0, *, overcomplete: bool = False) -> Iterato
         entries = truth.to_dense()
         error = gaussian_noise(dimension, order=order, rng=rng).entries
         entries = entries + noise * np.linalg.norm(entries) / np.linalg.norm(error) * error
-        kind = f"order {order}, d = {dimension}, span {span:.0e}, noise {noise:.0e}, cosine {cosine}"
-        yield Attack(number, kind, truth.weights, (truth.vectors,), odeco.symmetrize(entries).astype(np.float64))
+        kind = (
+            f"order {order}, d = {dimension}, span {span:.0e}, noise {noise:.0e}, cosine {cosine}"
+        )
+        yield Attack(
+            number,
+            kind,
+            truth.weights,
+            (truth.vectors,),
+            odeco.symmetrize(entries).astype(np.float64),
+        )
 
 
 def asymmetric_attacks(count: int, seed: int = 0) -> Iterator[Attack]:
-    """Yield planted asymmetric tensors, whose pair is collinear along every axis, or along all but one."""
+    """Yield planted asymmetric tensors, whose pair is collinear along every axis, or along all but
+    one.
+    """
     rng = np.random.default_rng(seed)
     grid = list(itertools.product(SPANS, NOISES, COSINES, SHAPES, (True, False)))
     chosen = itertools.islice(itertools.cycle(rng.permutation(len(grid))), count)
@@ -118,7 +136,9 @@ def asymmetric_attacks(count: int, seed: int = 0) -> Iterator[Attack]:
         first, second = rng.permutation(k)[:2]
         free = -1 if everywhere else int(rng.integers(len(shape)))
         factors = tuple(
-            with_pair(rng.standard_normal((size, k)), None if axis == free else cosine, first, second)
+            with_pair(
+                rng.standard_normal((size, k)), None if axis == free else cosine, first, second
+            )
             for axis, size in enumerate(shape)
         )
         weights = span ** (-np.arange(k) / (k - 1))
@@ -126,12 +146,16 @@ def asymmetric_attacks(count: int, seed: int = 0) -> Iterator[Attack]:
         entries = AsymmetricDecomposition(weights, factors, unknown, unknown > 0).to_dense()
         error = rng.standard_normal(shape)
         entries = entries + noise * np.linalg.norm(entries) / np.linalg.norm(error) * error
-        kind = f"shape {shape}, span {span:.0e}, noise {noise:.0e}, cosine {cosine}, free axis {free}"
+        kind = (
+            f"shape {shape}, span {span:.0e}, noise {noise:.0e}, cosine {cosine}, free axis {free}"
+        )
         yield Attack(number, kind, weights, factors, entries)
 
 
 def outcome(attack: Attack) -> tuple[str, int, int, int]:
-    """Return a verdict, the number of intervals, those that cover, and the vectors beyond their errors."""
+    """Return a verdict, the number of intervals, those that cover, and the vectors beyond their
+    errors.
+    """
     decompose = odeco.decompose_asymmetric if attack.asymmetric else odeco.decompose
     try:
         with warnings.catch_warnings():
@@ -152,9 +176,11 @@ def outcome(attack: Attack) -> tuple[str, int, int, int]:
 
 
 def _n_hidden(attack: Attack, found: Sequence[FloatArray], resolution: float) -> int:
-    """Count the pairs of true components for which one was found, and which count as one at the stated resolution.
+    """Count the pairs of true components for which one was found, and which count as one at the
+    stated resolution.
 
-    The angle of a symmetric pair counts twice, that of an asymmetric one along the two axes where it is largest.
+    The angle of a symmetric pair counts twice, that of an asymmetric one along the two axes where
+    it is largest.
     """
     n_hidden = 0
     cosines = [np.abs(true.T @ each) for true, each in zip(attack.factors, found, strict=True)]
@@ -183,7 +209,9 @@ def _covered(attack: Attack, result: Decomposition) -> tuple[int, int, int]:
     """Count the intervals, those that cover, and the vectors beyond their errors."""
     truth = odeco.Components(attack.weights, attack.factors[0], attack.entries.ndim)
     cosines = np.abs(truth.vectors.T @ result.vectors)
-    closeness = cosines - np.abs(np.log(np.abs(np.divide.outer(truth.weights, result.weights)))) * 1e-3
+    closeness = (
+        cosines - np.abs(np.log(np.abs(np.divide.outer(truth.weights, result.weights)))) * 1e-3
+    )
     rows: list[int] = []
     columns: list[int] = []
     for _ in range(truth.n_components):  # greedy assignment
@@ -196,7 +224,8 @@ def _covered(attack: Attack, result: Decomposition) -> tuple[int, int, int]:
     covers = off <= 1.96 * weight_errors[columns] + 1e-6 * np.abs(truth.weights[rows])
     sines = np.linalg.norm(
         truth.vectors[:, rows]
-        - result.vectors[:, columns] * np.sum(truth.vectors[:, rows] * result.vectors[:, columns], axis=0),
+        - result.vectors[:, columns]
+        * np.sum(truth.vectors[:, rows] * result.vectors[:, columns], axis=0),
         axis=0,
     )
     beyond = np.arcsin(np.minimum(sines, 1.0)) > ANGLE_FACTOR * angle_errors[columns] + 1e-5
@@ -205,10 +234,14 @@ def _covered(attack: Attack, result: Decomposition) -> tuple[int, int, int]:
 
 def main() -> None:
     """Attack, print a table, and exit with 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--overcomplete", action="store_true", help="more components than dimensions")
+    parser.add_argument(
+        "--overcomplete", action="store_true", help="more components than dimensions"
+    )
     parser.add_argument("--asymmetric", action="store_true", help="asymmetric tensors")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
@@ -220,9 +253,16 @@ def main() -> None:
     for attack in planted:
         verdict, intervals, covering, beyond = outcome(attack)
         verdicts[verdict] += 1
-        n_intervals, n_covering, n_beyond = n_intervals + intervals, n_covering + covering, n_beyond + beyond
+        n_intervals, n_covering, n_beyond = (
+            n_intervals + intervals,
+            n_covering + covering,
+            n_beyond + beyond,
+        )
         if given.verbose or verdict.isupper() or beyond or covering < intervals - 1:
-            print(f"{attack}: {verdict}, {covering} of {intervals} covered, {beyond} vectors beyond", flush=True)
+            print(
+                f"{attack}: {verdict}, {covering} of {intervals} covered, {beyond} vectors beyond",
+                flush=True,
+            )
     for verdict, number in verdicts.most_common():
         print(f"{verdict:24} {number:5}")
     share = n_covering / n_intervals if n_intervals else 1.0

@@ -2,15 +2,16 @@
 
     python benchmarks/attack_streams.py --count 40 --seed 1
 
-Two streams of every kind are drawn and decomposed, by the method and in the number of passes that come up. Their
-components are matched; where both call one clear, their distance is compared with the root of the sum of both squared
-errors. Angles of random directions in d dimensions vary little, so that four such errors are hardly ever exceeded if
-the errors are true. Where components have equal weights and fewer are asked for than there are, the samples may find
-different ones; so as many are asked for as were planted.
+Two streams of every kind are drawn and decomposed, by the method and in the number of passes that
+come up. Their components are matched; where both call one clear, their distance is compared with
+the root of the sum of both squared errors. Angles of random directions in d dimensions vary little,
+so that four such errors are hardly ever exceeded if the errors are true. Where components have
+equal weights and fewer are asked for than there are, the samples may find different ones; so as
+many are asked for as were planted.
 
-Kinds whose third moment is a sum of k components: skewed sources in Gaussian noise, and rows that are each one of k
-vectors. Kinds whose moment is no such sum: the same sources with a mean, counts, binary columns and positive numbers as
-they are, which all have a mean.
+Kinds whose third moment is a sum of k components: skewed sources in Gaussian noise, and rows that
+are each one of k vectors. Kinds whose moment is no such sum: the same sources with a mean, counts,
+binary columns and positive numbers as they are, which all have a mean.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ Draw = Callable[[np.random.Generator], FloatArray]
 
 
 def sources(rng: np.random.Generator, d: int, k: int, n: int, mean: float) -> Draw:
-    """Return a stream of skewed sources in Gaussian noise, with a mean of this length times that of the noise."""
+    """Return a stream of skewed sources in Gaussian noise, with a mean of this length times that of
+    the noise.
+    """
     vectors = rng.standard_normal((d, k))
     vectors /= np.linalg.norm(vectors, axis=0)
     scales, noise = rng.uniform(0.8, 2, size=k), float(rng.choice([0.1, 0.5]))
@@ -84,12 +87,16 @@ KINDS: dict[str, Callable[[np.random.Generator, int, int, int], Draw]] = {
 
 
 def attack(kind: str, seed: int) -> tuple[int, int, int, bool]:
-    """Return how many components there were, how many both samples call clear, how many differ, and if one misfits."""
+    """Return how many components there were, how many both samples call clear, how many differ, and
+    if one misfits.
+    """
     rng = np.random.default_rng(seed)
     d, n = int(rng.integers(5, 40)), int(rng.choice([3000, 10_000, 30_000]))
     k = int(rng.integers(2, min(d, 8) + 1))
     draw = KINDS[kind](rng, d, k, n)
-    settings = {"n_passes": 1} if rng.random() < 0.3 else {"method": str(rng.choice(["auto", "core"]))}
+    settings = (
+        {"n_passes": 1} if rng.random() < 0.3 else {"method": str(rng.choice(["auto", "core"]))}
+    )
     found: list[StreamDecomposition] = []
     for number in range(2):
         rows = draw(np.random.default_rng([seed, number]))
@@ -114,9 +121,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"{'kind':22}{'pairs':>8}{'components':>12}{'clear in both':>15}{'of these apart':>16}{'misfit stated':>15}")
+    print(
+        f"{'kind':22}{'pairs':>8}{'components':>12}{'clear in both':>15}{'of these apart':>16}{'misfit stated':>15}"
+    )
     for kind in KINDS:
-        results = np.array([attack(kind, given.seed * 10_000 + number) for number in range(given.count)], dtype=int)
+        results = np.array(
+            [attack(kind, given.seed * 10_000 + number) for number in range(given.count)], dtype=int
+        )
         k, clear, apart, misfit = results.sum(axis=0)
         print(f"{kind:22}{given.count:8}{k:12}{clear:15}{apart:16}{misfit:15}", flush=True)
 

@@ -1,11 +1,13 @@
-"""odeco.decompose beside the methods of others in `odeco.reproduction.baselines`, on orthogonal tensors with noise.
+"""odeco.decompose beside the methods of others in `reproduction.baselines`, on orthogonal tensors
+with noise.
 
     python benchmarks/baselines.py
 
-One table: for each method processor seconds, memory beyond the tensor (in tensors) and the worst angle of a component
-in radians, each a median over seeds. Noise is symmetric Gaussian; its level is the standard deviation of an entry
-before it is made symmetric, times d, over the smallest weight. A second table: rows are given, and their third moment
-is never formed; products with the rows beside a sketch made of them.
+One table: for each method processor seconds, memory beyond the tensor (in tensors) and the worst
+angle of a component in radians, each a median over seeds. Noise is symmetric Gaussian; its level is
+the standard deviation of an entry before it is made symmetric, times d, over the smallest weight. A
+second table: rows are given, and their third moment is never formed; products with the rows beside
+a sketch made of them.
 """
 
 from __future__ import annotations
@@ -24,20 +26,22 @@ import odeco
 from odeco._util.types import FloatArray
 from odeco.datasets import gaussian_noise, planted_orthogonal
 from odeco.online import SampleMoment
-from odeco.reproduction.baselines import (
+from odeco.tensors.components import HasComponents
+from reproduction.baselines import (
     TensorSketch,
     random_slice,
     simultaneous_diagonalization,
     sketched_power_method,
     tensor_pca,
 )
-from odeco.tensors.components import HasComponents
 
 Method = Callable[[FloatArray, int, int], HasComponents]
 
 
 def sketched(share: float) -> Method:
-    """Return the power method on nine sketches that take, all together, a share of the tensor's memory."""
+    """Return the power method on nine sketches that take, all together, a share of the tensor's
+    memory.
+    """
 
     def method(entries: FloatArray, k: int, seed: int) -> odeco.Components:
         length = max(50, int(share * entries.nbytes / (16 * 9)))
@@ -52,11 +56,15 @@ METHODS: dict[str, Method] = {
     "sketch of 1/50 the size": sketched(0.02),
     "sketch of 1/10 the size": sketched(0.1),
     "random slice": lambda entries, k, seed: random_slice(entries, k, rng=seed),
-    "simultaneous diagonalisation": lambda entries, k, seed: simultaneous_diagonalization(entries, k, rng=seed),
+    "simultaneous diagonalisation": lambda entries, k, seed: simultaneous_diagonalization(
+        entries, k, rng=seed
+    ),
 }
 
 
-def measure(method: Method, entries: FloatArray, truth: odeco.Components, seed: int) -> tuple[float, float, float]:
+def measure(
+    method: Method, entries: FloatArray, truth: odeco.Components, seed: int
+) -> tuple[float, float, float]:
     """Return processor seconds, memory beyond the tensor over the tensor's, and the worst angle."""
     k = truth.n_components
     with warnings.catch_warnings():
@@ -83,24 +91,33 @@ def compare_tensors(dimension: int, n_components: int, level: float, n_seeds: in
     for name, measured in runs.items():
         seconds, memory, angle = np.median(np.array(measured), axis=0)
         print(
-            f"{dimension:4d} {n_components:3d} {level:6.2f} {name:>30} {seconds:9.3f} {memory:8.2f} {angle:11.2e}",
+            (
+                f"{dimension:4d} {n_components:3d} {level:6.2f} {name:>30} {seconds:9.3f} "
+                f"{memory:8.2f} {angle:11.2e}"
+            ),
             flush=True,
         )
 
 
 def compare_rows(dimension: int, n_components: int, n_rows: int) -> None:
-    """Print what it takes to find the components of a moment of rows: by products with the rows, and from a sketch."""
+    """Print what it takes to find the components of a moment of rows: by products with the rows,
+    and from a sketch.
+    """
     generator = np.random.default_rng(0)
     truth = planted_orthogonal(dimension, n_components, weights=np.full(n_components, 2.0), rng=0)
     rows = (generator.gamma(1.0, size=(n_rows, n_components)) - 1) @ truth.vectors.T
     rows += 0.1 * generator.standard_normal(rows.shape)
     ways: dict[str, Callable[[], HasComponents]] = {
         "decompose_stream": lambda: odeco.decompose_stream(rows, n_components, rng=0),
-        "decompose(SampleMoment)": lambda: odeco.decompose(SampleMoment(rows), n_components, tol=1e-6, rng=0),
+        "decompose(SampleMoment)": lambda: odeco.decompose(
+            SampleMoment(rows), n_components, tol=1e-6, rng=0
+        ),
     }
 
     def from_sketch(length: int) -> odeco.Components:
-        return sketched_power_method(TensorSketch.of_rows(rows, length=length, rng=0), n_components, rng=0)
+        return sketched_power_method(
+            TensorSketch.of_rows(rows, length=length, rng=0), n_components, rng=0
+        )
 
     for length in (1_000, 4_000):
         ways[f"sketch of rows, b = {length:,}"] = partial(from_sketch, length)
@@ -111,7 +128,10 @@ def compare_rows(dimension: int, n_components: int, n_rows: int) -> None:
             found = way()
             seconds = time.process_time() - start
         angle = float(odeco.match(found, truth).angles.max())
-        print(f"{dimension:4d} {n_components:3d} {n_rows:8,} {name:>30} {seconds:9.2f} {angle:11.2e}", flush=True)
+        print(
+            f"{dimension:4d} {n_components:3d} {n_rows:8,} {name:>30} {seconds:9.2f} {angle:11.2e}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -120,8 +140,13 @@ def main() -> None:
     parser.add_argument("--levels", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
-    with threadpool_limits(1):  # processor time of a library whose threads wait for one another says nothing
-        print(f"{'d':>4} {'k':>3} {'noise':>6} {'method':>30} {'seconds':>9} {'memory':>8} {'worst angle':>11}")
+    with threadpool_limits(
+        1
+    ):  # processor time of a library whose threads wait for one another says nothing
+        print(
+            f"{'d':>4} {'k':>3} {'noise':>6} {'method':>30} {'seconds':>9} {'memory':>8} "
+            f"{'worst angle':>11}"
+        )
         for dimension in arguments.dimensions:
             for level in arguments.levels:
                 compare_tensors(dimension, 5, level, arguments.seeds)

@@ -1,13 +1,15 @@
-"""A cluster on this machine against one process: time, overhead, bytes through the client, memory, kills.
+"""A cluster on this machine against one process: time, overhead, bytes through the client, memory,
+kills.
 
-    python benchmarks/cluster.py                  # workers 1, 2 and 4; files of 1 GB in all, in a temporary folder
+    python benchmarks/cluster.py  # workers 1, 2 and 4; files of 1 GB in all, in a temporary folder
     python benchmarks/cluster.py --private        # private runs and topics, and the choice of their number
     python benchmarks/cluster.py --ceiling        # the same sums in two processes that share nothing, without Dask
     python benchmarks/cluster.py --wide           # one leaf of rows of a million columns
     python benchmarks/cluster.py --kills 20       # random workers are killed during one run: the bits must be the same
 
-Every worker is a process with one thread. A question is an image of 20 candidates over all rows of the files; the plain
-run reads the same files in this process, with as many threads as there are workers. Times are the best of three.
+Every worker is a process with one thread. A question is an image of 20 candidates over all rows of
+the files; the plain run reads the same files in this process, with as many threads as there are
+workers. Times are the best of three.
 """
 
 from __future__ import annotations
@@ -40,12 +42,14 @@ from odeco.online import RowSum
 from odeco.online.dask import as_cluster_rows
 from odeco.online.dask.requests import sum_over_rows
 from odeco.online.dask.tasks import ask
+from odeco.online.queries import Images
 from odeco.online.tree import rows_per_chunk
 from odeco.privacy import open_private
 from odeco.privacy.noise import SeededNoiseForTests
 
 N_CANDIDATES, N_FILES, REPEATS = 20, 4, 3
-#: Dask's nanny makes glibc give memory back at once, and so map every temporary array anew: these take that back.
+#: Dask's nanny makes glibc give memory back at once, and so map every temporary array anew: these
+#: take that back.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": 2**30, "MALLOC_MMAP_THRESHOLD_": 2**30}
 
 
@@ -75,10 +79,19 @@ def cluster_of(n_workers: int, *, allocator: bool) -> Iterator[Any]:
     """Start worker processes with one thread each, and yield their client."""
     dask, distributed = import_module("dask"), import_module("distributed")
     settings: dict[str, Any] = {
-        f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in ALLOCATOR.items() if allocator
+        f"distributed.nanny.pre-spawn-environ.{name}": value
+        for name, value in ALLOCATOR.items()
+        if allocator
     }
-    settings["distributed.deploy.lost-worker-timeout"] = "1 hour"  # a worker that was killed may take a while to start
-    options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": None}
+    settings["distributed.deploy.lost-worker-timeout"] = (
+        "1 hour"  # a worker that was killed may take a while to start
+    )
+    options = {
+        "n_workers": n_workers,
+        "threads_per_worker": 1,
+        "dashboard_address": ":0",
+        "memory_limit": None,
+    }
     with (
         dask.config.set(settings),
         distributed.LocalCluster(**options) as cluster,
@@ -116,28 +129,38 @@ def plain_question(paths: Any, block: Any) -> Any:
     total = RowSum("image", block, 3)
     for rows in source:
         total.update(rows)
-    return total.total()
+    return total.mean()
 
 
 def cluster_question(rows: Any, block: Any) -> tuple[Any, int]:
-    """Return the sum over the rows of files, added up by workers, and the bytes of it that came to the client."""
-    total, n_bytes = RowSum("image", block, 3), block.nbytes
-    for part, _ in ask(rows, sum_over_rows(rows, "image", block, 3), [(0, 0, rows.n_rows)]):
+    """Return the sum over the rows of files, added up by workers, and the bytes of it that came to
+    the client.
+    """
+    query = Images(block, 3)
+    total, n_bytes = query.empty(), block.nbytes
+    for part, _ in ask(rows, sum_over_rows(rows, query), [(0, 0, rows.n_rows)]):
         if part is not None:
             n_bytes += sum(array.nbytes for array in part.levels if array is not None)
-            total.append(part)
-    return total.total(), n_bytes
+            total = total.with_part(query, part)
+    return total.value(query), n_bytes
 
 
 def compare(patterns: dict[str, str], numbers: list[int], times: int, *, allocator: bool) -> None:
     """Print times of the plain run and of clusters, as a table; every file is read several times.
 
-    Efficiency is that of two or more workers, compared with one: by elapsed time, which counts all that is waited for,
-    and by processor time of the client and all workers, which a busy machine does not change.
+    Efficiency is that of two or more workers, compared with one: by elapsed time, which counts all
+    that is waited for, and by processor time of the client and all workers, which a busy machine
+    does not change.
     """
     me = psutil.Process()
-    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; memory of workers given back late: {allocator}")
-    print("| rows | workers | plain s | cluster s | ratio | processor time, ratio | bytes through client | worker MB |")
+    print(
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; memory of workers given "
+        f"back late: {allocator}"
+    )
+    print(
+        "| rows | workers | plain s | cluster s | ratio | processor time, ratio | bytes through "
+        "client | worker MB |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     first: dict[str, tuple[float, float]] = {}
     for n_workers in numbers:
@@ -146,7 +169,9 @@ def compare(patterns: dict[str, str], numbers: list[int], times: int, *, allocat
             for name, pattern in patterns.items():
                 paths = sorted(map(str, Path(pattern).parent.glob(Path(pattern).name))) * times
                 rows = as_cluster_rows(paths, client)
-                block = np.linalg.qr(np.random.default_rng(1).standard_normal((rows.n_features, N_CANDIDATES)))[0]
+                block = np.linalg.qr(
+                    np.random.default_rng(1).standard_normal((rows.n_features, N_CANDIDATES))
+                )[0]
                 with threadpool_limits(n_workers):
                     expected = plain_question(paths, block)
                     plain, plain_cpu = best(partial(plain_question, paths, block), [me])
@@ -155,11 +180,14 @@ def compare(patterns: dict[str, str], numbers: list[int], times: int, *, allocat
                 there, cpu = best(partial(cluster_question, rows, block), [me, *workers])
                 memory = max(worker.memory_info().rss for worker in workers) / 2**20
                 alone, alone_cpu = first.setdefault(name, (there, cpu))
-                gains = f" (efficiency {alone / (n_workers * there):.2f}, by processor time {alone_cpu / cpu:.2f})"
+                gains = (
+                    f" (efficiency {alone / (n_workers * there):.2f}, by processor time "
+                    f"{alone_cpu / cpu:.2f})"
+                )
                 gain = gains if n_workers > 1 else ""
                 print(
-                    f"| {name} | {n_workers} | {plain:.2f} | {there:.2f}{gain} | {there / plain:.2f} "
-                    f"| {cpu / plain_cpu:.2f} | {n_bytes:,} | {memory:.0f} |",
+                    f"| {name} | {n_workers} | {plain:.2f} | {there:.2f}{gain} | "
+                    f"{there / plain:.2f} | {cpu / plain_cpu:.2f} | {n_bytes:,} | {memory:.0f} |",
                     flush=True,
                 )
             small = Path(patterns["dense, d = 1,000"]).parent / "small.npy"
@@ -167,15 +195,20 @@ def compare(patterns: dict[str, str], numbers: list[int], times: int, *, allocat
             rows = as_cluster_rows(small, client)
             empty = sorted(_timed(partial(cluster_question, rows, np.eye(10))) for _ in range(30))
             median, least = 1000 * empty[15], 1000 * empty[0]
-            print(f"empty question, {n_workers} workers: {median:.0f} ms (median of 30; the least is {least:.0f})")
+            print(
+                f"empty question, {n_workers} workers: {median:.0f} ms (median of 30; the least "
+                f"is {least:.0f})"
+            )
     print(f"memory of the client: {me.memory_info().rss / 2**20:.0f} MB")
 
 
-# ---- what two processes can gain on this machine -------------------------------------------------------------------
+# ---- what two processes can gain on this machine -------------------------------------------------
 
 
 def _multiply() -> None:
-    """Work in registers and the first cache only: no memory, no lock of the interpreter for most of the time."""
+    """Work in registers and the first cache only: no memory, no lock of the interpreter for most of
+    the time.
+    """
     small = np.ones((96, 96))
     for _ in range(6_000):
         small @ small
@@ -208,35 +241,51 @@ def _work_alone(kind: str, pattern: str, barrier: Any, times: Any) -> None:
 
 
 def ceiling(patterns: dict[str, str]) -> None:
-    """Print what a second process costs the first: the efficiency that no cluster on this machine can exceed.
+    """Print what a second process costs the first: the efficiency that no cluster on this machine
+    can exceed.
 
-    Processor time grows while a core waits for memory that another core is reading, and not while a process waits for
-    a core. So it shows what the two share besides the cores, also on a machine that is busy with other things.
+    Processor time grows while a core waits for memory that another core is reading, and not while a
+    process waits for a core. So it shows what the two share besides the cores, also on a machine
+    that is busy with other things.
     """
     context = multiprocessing.get_context("spawn")
-    print("| work of each process | one, s | two, s | efficiency | one, processor s | two, processor s | efficiency |")
+    print(
+        "| work of each process | one, s | two, s | efficiency | one, processor s | two, "
+        "processor s | efficiency |"
+    )
     print("|---|---|---|---|---|---|---|")
-    kinds = {"products of 96 x 96 matrices, in the cache": ("registers", ""), "sums over 400 MB": ("memory", "")}
-    for name, (kind, pattern) in (kinds | {name: ("files", pattern) for name, pattern in patterns.items()}).items():
+    kinds = {
+        "products of 96 x 96 matrices, in the cache": ("registers", ""),
+        "sums over 400 MB": ("memory", ""),
+    }
+    for name, (kind, pattern) in (
+        kinds | {name: ("files", pattern) for name, pattern in patterns.items()}
+    ).items():
         slowest = []
         for n_processes in (1, 2):
             barrier, times = context.Barrier(n_processes), context.Queue()
             arguments = (kind, pattern, barrier, times)
-            processes = [context.Process(target=_work_alone, args=arguments) for _ in range(n_processes)]
+            processes = [
+                context.Process(target=_work_alone, args=arguments) for _ in range(n_processes)
+            ]
             for process in processes:
                 process.start()
             slowest.append(np.max([times.get() for _ in processes], axis=0))
             for process in processes:
                 process.join()
-        cells = [f"{one:.2f} | {two:.2f} | {one / two:.2f}" for one, two in zip(*slowest, strict=True)]
+        cells = [
+            f"{one:.2f} | {two:.2f} | {one / two:.2f}" for one, two in zip(*slowest, strict=True)
+        ]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-# ---- private runs and topics ----------------------------------------------------------------------------------------
+# ---- private runs and topics ---------------------------------------------------------------------
 
 
 def compare_private(folder: Path, share: float) -> None:
-    """Print times of private runs and of topics in this process and on two workers; the releases are the same."""
+    """Print times of private runs and of topics in this process and on two workers; the releases
+    are the same.
+    """
     # Not in workers, which import this file and measure their memory.
     from odeco.models import TensorLDA
     from odeco.models.lda.cluster import count_words_on_cluster
@@ -249,28 +298,45 @@ def compare_private(folder: Path, share: float) -> None:
     np.save(folder / "rows.npy", generator.standard_normal((n_rows, d), dtype=np.float32))
     topics = generator.dirichlet(np.full(n_words, 0.05), size=10)
     drawn = [generator.multinomial(n_documents // 10 * 60, topic) for topic in topics]
-    columns = np.concatenate([generator.permutation(np.repeat(np.arange(n_words), each)) for each in drawn])
+    columns = np.concatenate(
+        [generator.permutation(np.repeat(np.arange(n_words), each)) for each in drawn]
+    )
     owners = np.repeat(np.arange(n_documents // 10 * 10), 60)
-    counts = sparse.csr_array((np.ones(columns.size), (owners, columns)), shape=(n_documents // 10 * 10, n_words))
+    counts = sparse.csr_array(
+        (np.ones(columns.size), (owners, columns)), shape=(n_documents // 10 * 10, n_words)
+    )
     counts = counts[generator.permutation(counts.shape[0])]
     counts.sum_duplicates()
     sparse.save_npz(folder / "counts.npz", counts, compressed=False)
     rows, documents = [folder / "rows.npy"], [folder / "counts.npz"]
     users = generator.permutation(counts.shape[0]) // 5
     for part, some in enumerate(np.array_split(np.arange(counts.shape[0]), 4)):
-        texts = (" ".join(f"word{place}" for place in np.repeat(*counts_of(counts, row))) for row in some)
+        texts = (
+            " ".join(f"word{place}" for place in np.repeat(*counts_of(counts, row))) for row in some
+        )
         (folder / f"texts-{part}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     parts = text_parts(sorted(folder.glob("texts-*.txt")), None, private=True)
 
     def entries(client: Any = None) -> Any:
-        settings: dict[str, Any] = {"unit": "record", "norm_bound": 8.0, "rng": 0, "noise": SeededNoiseForTests(0)}
-        found = odeco.decompose_privately(open_private(rows), 5, **budget, **settings, client=client)
+        settings: dict[str, Any] = {
+            "unit": "record",
+            "norm_bound": 8.0,
+            "rng": 0,
+            "noise": SeededNoiseForTests(0),
+        }
+        found = odeco.decompose_privately(
+            open_private(rows), 5, **budget, **settings, client=client
+        )
         return found.vectors
 
     def private_topics(client: Any = None, *, groups: Any = None) -> Any:
-        model = TensorLDA(10, **budget, random_state=0, unit="document" if groups is None else "user")
+        model = TensorLDA(
+            10, **budget, random_state=0, unit="document" if groups is None else "user"
+        )
         given = counts if client is None else open_private(documents)
-        return model.fit(given, groups=groups, client=client).topic_word_.shape  # the noise differs from run to run
+        return model.fit(
+            given, groups=groups, client=client
+        ).topic_word_.shape  # the noise differs from run to run
 
     def private_texts(client: Any = None) -> Any:
         if client is None:
@@ -279,9 +345,15 @@ def compare_private(folder: Path, share: float) -> None:
             found, words = count_words_on_cluster(parts, private=True, client=client)
             counted = CountedWords(found, words, words.size)
         limits: Any = {"max_words": n_words, "stop_words": (), "min_documents": 1, "max_share": 1.0}
-        loose = budget | {"epsilon": 50.0}  # so that so few documents have words that pass; times do not depend on it
+        loose = budget | {
+            "epsilon": 50.0
+        }  # so that so few documents have words that pass; times do not depend on it
         kept, vocabulary = keep_words(counted, **loose, **limits)
-        return TensorLDA(10, **loose, random_state=0).fit(kept.counts, vocabulary=vocabulary).topic_word_.ndim
+        return (
+            TensorLDA(10, **loose, random_state=0)
+            .fit(kept.counts, vocabulary=vocabulary)
+            .topic_word_.ndim
+        )
 
     def number(client: Any = None) -> Any:
         model = TensorLDA("auto", max_iter=0, random_state=0)
@@ -292,7 +364,9 @@ def compare_private(folder: Path, share: float) -> None:
     runs: dict[str, Callable[..., Any]] = {
         f"private components of {n_rows:,} rows, d = {d}": entries,
         f"private topics of {counts.shape[0]:,} documents, {n_words:,} words": private_topics,
-        "of users with five of them each, together": partial(private_topics, groups=np.arange(counts.shape[0]) // 5),
+        "of users with five of them each, together": partial(
+            private_topics, groups=np.arange(counts.shape[0]) // 5
+        ),
         "of users with five of them each, anywhere": partial(private_topics, groups=users),
         "of the same documents as texts, words by noisy votes": private_texts,
         "topics of the same documents, their number selected": number,
@@ -302,8 +376,17 @@ def compare_private(folder: Path, share: float) -> None:
         workers = processes_of(client)
         for name, run in runs.items():
             assert np.array_equal(run(), run(client)), "other bits"
-            (plain, plain_cpu), (there, cpu) = best(run, [me]), best(partial(run, client), [me, *workers])
-            print(f"| {name} | {plain:.2f} | {there:.2f} | {there / plain:.2f} | {cpu / plain_cpu:.2f} |", flush=True)
+            (plain, plain_cpu), (there, cpu) = (
+                best(run, [me]),
+                best(partial(run, client), [me, *workers]),
+            )
+            print(
+                (
+                    f"| {name} | {plain:.2f} | {there:.2f} | {there / plain:.2f} | "
+                    f"{cpu / plain_cpu:.2f} |"
+                ),
+                flush=True,
+            )
 
 
 def counts_of(counts: Any, row: int) -> tuple[Any, Any]:
@@ -312,12 +395,18 @@ def counts_of(counts: Any, row: int) -> tuple[Any, Any]:
     return counts.indices[places], counts.data[places].astype(int)
 
 
-def wide(d: int = 1_000_000, n_candidates: int = 64, n_rows: int = 2**15, stored: int = 100) -> None:
-    """Print how fast one thread adds up one leaf of very wide CSR rows: what the page *Scale* counts with."""
+def wide(
+    d: int = 1_000_000, n_candidates: int = 64, n_rows: int = 2**15, stored: int = 100
+) -> None:
+    """Print how fast one thread adds up one leaf of very wide CSR rows: what the page *Scale*
+    counts with.
+    """
     generator = np.random.default_rng(0)
     indices = generator.integers(d, size=n_rows * stored, dtype=np.int32)
     pointers = np.arange(0, n_rows * stored + 1, stored)
-    rows = sparse.csr_array((np.ones(n_rows * stored, np.float32), indices, pointers), shape=(n_rows, d))
+    rows = sparse.csr_array(
+        (np.ones(n_rows * stored, np.float32), indices, pointers), shape=(n_rows, d)
+    )
     block = generator.standard_normal((d, n_candidates))
     with one_thread():
         RowSum("image", block, 3).update(rows)  # compiles the loop, if there is a compiler
@@ -328,7 +417,8 @@ def wide(d: int = 1_000_000, n_candidates: int = 64, n_rows: int = 2**15, stored
         core.update(rows)
         core_seconds = time.thread_time() - cpu
     print(
-        f"d = {d:,}, {n_candidates} candidates: {rows.nnz / seconds / 1e6:.2f} million stored numbers a second and core"
+        f"d = {d:,}, {n_candidates} candidates: {rows.nnz / seconds / 1e6:.2f} million stored "
+        "numbers a second and core"
     )
     print(f"core of {n_candidates} columns: {n_rows / core_seconds:,.0f} rows a second, one core")
 
@@ -340,7 +430,9 @@ def _timed(question: Callable[[], object]) -> float:
 
 
 def soak(pattern: str, n_kills: int) -> None:
-    """Kill random workers during one run, and compare its bits with those of a run that was left alone."""
+    """Kill random workers during one run, and compare its bits with those of a run that was left
+    alone.
+    """
     expected = odeco.decompose_stream(pattern, 5, rng=0, n_passes=14)
     with cluster_of(2, allocator=True) as client:
         over, killed = threading.Event(), 0
@@ -369,15 +461,25 @@ def soak(pattern: str, n_kills: int) -> None:
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--share", type=float, default=1.0, help="of the rows of the full benchmark")
-    parser.add_argument("--times", type=int, default=4, help="how often every file is read in one question")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="of the rows of the full benchmark"
+    )
+    parser.add_argument(
+        "--times", type=int, default=4, help="how often every file is read in one question"
+    )
     parser.add_argument("--kills", type=int, default=0, help="kill so many workers instead")
     parser.add_argument("--private", action="store_true", help="private runs and topics instead")
     parser.add_argument("--ceiling", action="store_true", help="two processes without Dask instead")
-    parser.add_argument("--wide", action="store_true", help="one leaf of CSR rows of a million columns instead")
-    parser.add_argument("--plain-allocator", action="store_true", help="leave the workers' memory settings to Dask")
+    parser.add_argument(
+        "--wide", action="store_true", help="one leaf of CSR rows of a million columns instead"
+    )
+    parser.add_argument(
+        "--plain-allocator", action="store_true", help="leave the workers' memory settings to Dask"
+    )
     arguments = parser.parse_args()
     if arguments.wide:
         wide()
@@ -392,7 +494,12 @@ def main() -> None:
         elif arguments.kills:
             soak(patterns["dense, d = 1,000"], arguments.kills)
         else:
-            compare(patterns, arguments.workers, arguments.times, allocator=not arguments.plain_allocator)
+            compare(
+                patterns,
+                arguments.workers,
+                arguments.times,
+                allocator=not arguments.plain_allocator,
+            )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python benchmarks/extrapolation.py
 
-Times are processor times of one thread (BLAS and readers limited to one), so they hold per core and do not depend on
-what else the machine does. Rows have 100 float32 columns; an image has 20 vectors. Documents have 100 words each, drawn
-from 50,000 by Zipf's law; topics are 100.
+Times are processor times of one thread (BLAS and readers limited to one), so they hold per core and
+do not depend on what else the machine does. Rows have 100 float32 columns; an image has 20 vectors.
+Documents have 100 words each, drawn from 50,000 by Zipf's law; topics are 100.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def main() -> None:
         rows = generator.standard_normal((N_ROWS, N_COLUMNS), dtype=np.float32)
         np.save(folder / "rows.npy", rows)
         table = arrow.table({f"x{i}": rows[:, i] for i in range(N_COLUMNS)})
-        parquet.write_table(table, folder / "rows.parquet", use_dictionary=False, row_group_size=50_000)
+        parquet.write_table(
+            table, folder / "rows.parquet", use_dictionary=False, row_group_size=50_000
+        )
         vectors = generator.standard_normal((N_COLUMNS, N_VECTORS))
 
         def image() -> None:
@@ -64,8 +66,16 @@ def main() -> None:
             for start in range(0, N_ROWS, 8192):
                 total.update(rows[start : start + 8192])
 
-        measure("rows: read .npy and check", N_ROWS, lambda: exhaust(iter(as_source(folder / "rows.npy"))))
-        measure("rows: decode Parquet and check", N_ROWS, lambda: exhaust(iter(as_source(folder / "rows.parquet"))))
+        measure(
+            "rows: read .npy and check",
+            N_ROWS,
+            lambda: exhaust(iter(as_source(folder / "rows.npy"))),
+        )
+        measure(
+            "rows: decode Parquet and check",
+            N_ROWS,
+            lambda: exhaust(iter(as_source(folder / "rows.parquet"))),
+        )
         measure("rows: an image of 20 vectors", N_ROWS, image)
 
         share = 1 / np.arange(1, N_WORDS + 1)
@@ -73,8 +83,16 @@ def main() -> None:
         drawn = generator.choice(words, (N_DOCUMENTS, LENGTH), p=share / share.sum())
         texts = [" ".join(own) for own in drawn]
         (folder / "texts.txt").write_text("\n".join(texts) + "\n")
-        measure("documents: read lines", N_DOCUMENTS, lambda: exhaust(read_documents([folder / "texts.txt"])))
-        measure("documents: count words of a vocabulary", N_DOCUMENTS, lambda: count_words(texts, words.tolist()))
+        measure(
+            "documents: read lines",
+            N_DOCUMENTS,
+            lambda: exhaust(read_documents([folder / "texts.txt"])),
+        )
+        measure(
+            "documents: count words of a vocabulary",
+            N_DOCUMENTS,
+            lambda: count_words(texts, words.tolist()),
+        )
         counts = count_words(texts, words.tolist()).counts.astype(np.float64)
         topics = generator.standard_normal((N_WORDS, N_TOPICS))
 

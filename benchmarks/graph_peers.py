@@ -1,8 +1,8 @@
 """What `graphs.py` compares communities with: each peer in several settings, from several starts.
 
-A method is a function of links, a number of groups and a seed. Of several starts of one setting the one is taken that
-the method itself likes best. Settings are compared by the caller, who takes the best in hindsight: no peer loses by a
-choice that was made for it here.
+A method is a function of links, a number of groups and a seed. Of several starts of one setting the
+one is taken that the method itself likes best. Settings are compared by the caller, who takes the
+best in hindsight: no peer loses by a choice that was made for it here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Method = Callable[[Any, int, int], FloatArray]
 def shares_of(matrix: FloatArray) -> FloatArray:
     positive = np.maximum(matrix, 0)
     total = positive.sum(axis=1, keepdims=True)
-    shares: FloatArray = np.where(total > 0, positive / np.maximum(total, 1e-12), 1 / matrix.shape[1])
+    shares: FloatArray = np.where(
+        total > 0, positive / np.maximum(total, 1e-12), 1 / matrix.shape[1]
+    )
     return shares
 
 
@@ -35,13 +37,17 @@ def one_of_each(labels: Any) -> FloatArray:
 
 
 def leading(links: Any, k: int) -> FloatArray:
-    values, vectors = sparse_linalg.eigsh(links.astype(float), k, which="LA", v0=np.ones(links.shape[0]))
+    values, vectors = sparse_linalg.eigsh(
+        links.astype(float), k, which="LA", v0=np.ones(links.shape[0])
+    )
     ordered: FloatArray = vectors[:, np.argsort(-values)]
     return ordered
 
 
 def spacl(prune: bool) -> Method:
-    """Return the method of Mao, Sarkar and Chakrabarti (2021): pure nodes by successive projection of eigenvectors."""
+    """Return the method of Mao, Sarkar and Chakrabarti (2021): pure nodes by successive projection
+    of eigenvectors.
+    """
     from sklearn.neighbors import NearestNeighbors
 
     def run(links: Any, k: int, seed: int) -> FloatArray:  # noqa: ARG001 - it draws nothing
@@ -50,7 +56,12 @@ def spacl(prune: bool) -> Method:
         if prune:
             norms = np.linalg.norm(vectors, axis=1)
             far = np.flatnonzero(norms > np.quantile(norms, 0.95))
-            near = NearestNeighbors(n_neighbors=10).fit(vectors[far]).kneighbors(vectors[far])[0].mean(axis=1)
+            near = (
+                NearestNeighbors(n_neighbors=10)
+                .fit(vectors[far])
+                .kneighbors(vectors[far])[0]
+                .mean(axis=1)
+            )
             candidates = np.setdiff1d(candidates, far[near > np.quantile(near, 0.75)])
         left, pure = vectors[candidates].copy(), []
         for _ in range(k):
@@ -64,17 +75,29 @@ def spacl(prune: bool) -> Method:
 
 
 def nmf(loss: str, start: str, n_starts: int = 1) -> Method:
-    """Return scikit-learn's NMF; with the Kullback-Leibler loss it is the likelihood of a Poisson block model."""
+    """Return scikit-learn's NMF; with the Kullback-Leibler loss it is the likelihood of a Poisson
+    block model.
+    """
     from sklearn.decomposition import NMF
 
     def run(links: Any, k: int, seed: int) -> FloatArray:
         best, least = None, np.inf
         for number in range(n_starts):
             solver = "mu" if loss == "kullback-leibler" else "cd"
-            model = NMF(k, init=start, solver=solver, beta_loss=loss, max_iter=200, random_state=97 * number + seed)
+            model = NMF(
+                k,
+                init=start,
+                solver=solver,
+                beta_loss=loss,
+                max_iter=200,
+                random_state=97 * number + seed,
+            )
             weights = model.fit_transform(links)
             if model.reconstruction_err_ < least:
-                best, least = shares_of(weights * model.components_.sum(axis=1)), model.reconstruction_err_
+                best, least = (
+                    shares_of(weights * model.components_.sum(axis=1)),
+                    model.reconstruction_err_,
+                )
         assert best is not None
         return best
 
@@ -100,16 +123,22 @@ def leiden(resolution: float) -> Method:
 
     def run(links: Any, k: int, seed: int) -> FloatArray:  # noqa: ARG001 - it chooses its own number
         upper = sparse.triu(links).tocoo()
-        graph = igraph.Graph(links.shape[0], list(zip(*(each.tolist() for each in upper.coords), strict=True)))
+        graph = igraph.Graph(
+            links.shape[0], list(zip(*(each.tolist() for each in upper.coords), strict=True))
+        )
         kind = leidenalg.RBConfigurationVertexPartition
-        found = leidenalg.find_partition(graph, kind, resolution_parameter=resolution, seed=seed, n_iterations=-1)
+        found = leidenalg.find_partition(
+            graph, kind, resolution_parameter=resolution, seed=seed, n_iterations=-1
+        )
         return one_of_each(found.membership)
 
     return run
 
 
 def regularised(links: Any, k: int, seed: int) -> FloatArray:
-    """Cluster the normalised rows of eigenvectors, with the mean degree added to degrees (Qin and Rohe 2013)."""
+    """Cluster the normalised rows of eigenvectors, with the mean degree added to degrees (Qin and
+    Rohe 2013).
+    """
     from sklearn.cluster import KMeans
 
     degrees = np.asarray(links.sum(axis=1))
@@ -124,7 +153,9 @@ def spectral(assign: str) -> Method:
     from sklearn.cluster import SpectralClustering
 
     def run(links: Any, k: int, seed: int) -> FloatArray:
-        model = SpectralClustering(k, affinity="precomputed", assign_labels=assign, random_state=seed)
+        model = SpectralClustering(
+            k, affinity="precomputed", assign_labels=assign, random_state=seed
+        )
         return one_of_each(model.fit_predict(sparse.csr_matrix(links)))
 
     return run

@@ -2,9 +2,9 @@
 
     python benchmarks/memory.py
 
-Each row of the table is a process of its own. It reads rows of float32 from a memory-mapped .npy file, or CSR rows
-from an .npz file, with k = 10 components and L = 30 restarts, and prints its peak resident size above that after the
-imports.
+Each row of the table is a process of its own. It reads rows of float32 from a memory-mapped .npy
+file, or CSR rows from an .npz file, with k = 10 components and L = 30 restarts, and prints its peak
+resident size above that after the imports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ N_COMPONENTS, N_RESTARTS, N_ITERATIONS = 10, 30, 2
 
 
 def peak_megabytes() -> float:
-    """Return the peak resident size of this process so far (Linux; ru_maxrss would start at that of the parent)."""
+    """Return the peak resident size of this process so far (Linux; ru_maxrss would start at that of
+    the parent).
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
@@ -37,8 +39,16 @@ def measure(path: str, n_rows: int) -> None:
     Libraries are loaded when they are first used, so a small run of the same kind comes first.
     """
     small = np.random.default_rng(0).standard_normal((400, 10))
-    settings: dict[str, Any] = {"method": "power", "n_restarts": 2, "n_iterations": 2, "batch_size": 100, "rng": 0}
-    odeco.decompose_stream(sparse.csr_array(small) if path.endswith(".npz") else small, 1, **settings)
+    settings: dict[str, Any] = {
+        "method": "power",
+        "n_restarts": 2,
+        "n_iterations": 2,
+        "batch_size": 100,
+        "rng": 0,
+    }
+    odeco.decompose_stream(
+        sparse.csr_array(small) if path.endswith(".npz") else small, 1, **settings
+    )
     before = peak_megabytes()
     start = time.perf_counter()
     odeco.decompose_stream(
@@ -66,10 +76,16 @@ def write_dense(path: Path, n_rows: int, dimension: int) -> None:
 def write_sparse(path: Path, n_rows: int, dimension: int, per_row: int = 100) -> None:
     """Write CSR rows with 100 stored numbers each."""
     generator = np.random.default_rng(0)
-    indices = np.sort(generator.integers(dimension, size=(n_rows, per_row), dtype=np.int32), axis=1).ravel()
+    indices = np.sort(
+        generator.integers(dimension, size=(n_rows, per_row), dtype=np.int32), axis=1
+    ).ravel()
     data = generator.standard_normal(n_rows * per_row, dtype=np.float32)
     pointers = np.arange(0, n_rows * per_row + 1, per_row, dtype=np.int64)
-    sparse.save_npz(path, sparse.csr_array((data, indices, pointers), shape=(n_rows, dimension)), compressed=False)
+    sparse.save_npz(
+        path,
+        sparse.csr_array((data, indices, pointers), shape=(n_rows, dimension)),
+        compressed=False,
+    )
 
 
 def main() -> None:
@@ -81,15 +97,22 @@ def main() -> None:
         measure(arguments.measure[0], int(arguments.measure[1]))
         return
     scale = 1 if arguments.quick else 4
-    cases = [("dense", d, n * scale) for d, n in ((1_000, 20_000), (10_000, 2_000), (100_000, 400), (100_000, 1_000))]
+    cases = [
+        ("dense", d, n * scale)
+        for d, n in ((1_000, 20_000), (10_000, 2_000), (100_000, 400), (100_000, 1_000))
+    ]
     cases += [
-        ("CSR", d, n * scale) for d, n in ((1_000, 20_000), (10_000, 20_000), (100_000, 20_000), (100_000, 60_000))
+        ("CSR", d, n * scale)
+        for d, n in ((1_000, 20_000), (10_000, 20_000), (100_000, 20_000), (100_000, 60_000))
     ]
     print(
-        f"Algorithm 2, k = {N_COMPONENTS}, L = {N_RESTARTS}, float32 rows from a file; "
-        "peak resident size above the imports"
+        f"Algorithm 2, k = {N_COMPONENTS}, L = {N_RESTARTS}, float32 rows from a file; peak "
+        "resident size above the imports"
     )
-    print(f"{'rows':>6} {'d':>8} {'n':>8} {'file MB':>8} {'peak MB':>8} {'bytes/(d(k+L))':>15} {'seconds':>8}")
+    print(
+        f"{'rows':>6} {'d':>8} {'n':>8} {'file MB':>8} {'peak MB':>8} {'bytes/(d(k+L))':>15} "
+        f"{'seconds':>8}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for kind, dimension, n_rows in cases:
             path = Path(folder) / ("rows.npy" if kind == "dense" else "rows.npz")
@@ -100,7 +123,11 @@ def main() -> None:
             share = peak * 2**20 / (dimension * (N_COMPONENTS + N_RESTARTS))
             size = path.stat().st_size / 2**20
             print(
-                f"{kind:>6} {dimension:8,} {n_rows:8,} {size:8.0f} {peak:8.0f} {share:15.1f} {seconds:8.1f}", flush=True
+                (
+                    f"{kind:>6} {dimension:8,} {n_rows:8,} {size:8.0f} {peak:8.0f} {share:15.1f} "
+                    f"{seconds:8.1f}"
+                ),
+                flush=True,
             )
             path.unlink()
 

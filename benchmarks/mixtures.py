@@ -1,4 +1,5 @@
-"""Mixtures of Gaussians beside scikit-learn and diffprivlib: `python benchmarks/mixtures.py [--quick]` prints tables.
+"""Mixtures of Gaussians beside scikit-learn and diffprivlib: `python benchmarks/mixtures.py
+[--quick]` prints tables.
 
     --planted    spheres: how far the likelihood of new rows is below that of the truth
     --elongated  components that are no spheres, with every kind of covariances
@@ -7,9 +8,10 @@
     --private    what privacy costs, down to where it ends, beside the methods of `private_kmeans.py`; --peer PYTHON is
                  an interpreter that has diffprivlib
 
-Every method gets the same rows, and is judged on the same rows. Seconds are CPU time of one thread. Cells are the
-median over runs and, in brackets, the worst. Data and methods draw from seeds that have nothing in common: centres that
-a method draws from the seed of the data would lie at the true means.
+Every method gets the same rows, and is judged on the same rows. Seconds are CPU time of one thread.
+Cells are the median over runs and, in brackets, the worst. Data and methods draw from seeds that
+have nothing in common: centres that a method draws from the seed of the data would lie at the true
+means.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from threadpoolctl import threadpool_limits
 
 from odeco.errors import ReusedRecordsWarning
 from odeco.models import TensorMixture
-from odeco.models.engine.gaussians import Gaussians
+from odeco.models.emissions.gaussians import Gaussians
 
 DATA, METHODS = 20_260, 31_337
 KINDS = ("spherical", "diag", "full")
@@ -79,7 +81,9 @@ def fitted(make: Callable[[int], Any], run: int, rows: Any) -> Any:
 
 
 def fed(make: Callable[[int], Any], run: int, rows: Any) -> Any:
-    """Return a model that was fed rows in batches, and has been asked, so that all of its work is done."""
+    """Return a model that was fed rows in batches, and has been asked, so that all of its work is
+    done.
+    """
     model = make(run)
     for batch in np.split(rows, len(rows) // 10_000):
         model.partial_fit(batch)
@@ -127,17 +131,29 @@ def show_planted(quick: bool) -> None:
                 rands.append(adjusted_rand_score(labels, model.predict(judged)))
                 seconds.append(spent)
             gap = cell(gaps, high_is_good=False, digits=4) if gaps else ""
-            rand, spent_cell = cell(rands, high_is_good=True), cell(seconds, high_is_good=False, digits=2)
+            rand, spent_cell = (
+                cell(rands, high_is_good=True),
+                cell(seconds, high_is_good=False, digits=2),
+            )
             print(f"{name:<32}{gap:>20}{rand:>18}{spent_cell:>18}", flush=True)
 
 
 def show_tables(tables: dict[str, tuple[Any, Any, int]], n_runs: int) -> None:
-    """Print mean log-likelihood of the rows learnt from, ARI with the labels, and seconds, for every kind."""
-    print(f"{'table':<16}{'covariances':<12}{'method':<28}{'log-likelihood':>22}{'ARI':>18}{'seconds':>16}")
+    """Print mean log-likelihood of the rows learnt from, ARI with the labels, and seconds, for
+    every kind.
+    """
+    print(
+        f"{'table':<16}{'covariances':<12}{'method':<28}{'log-likelihood':>22}{'ARI':>18}{'seconds':>16}"
+    )
     for name, (rows, labels, k) in tables.items():
         for kind in KINDS:
-            if kind == "full" and len(rows) / k < rows.shape[1] * 4:  # a few rows for each number of a covariance
-                print(f"{name:<16}{kind:<12}left out: {len(rows) // k} rows a component, {rows.shape[1]} features")
+            if (
+                kind == "full" and len(rows) / k < rows.shape[1] * 4
+            ):  # a few rows for each number of a covariance
+                print(
+                    f"{name:<16}{kind:<12}left out: {len(rows) // k} rows a component, "
+                    f"{rows.shape[1]} features"
+                )
                 continue
             made: dict[str, Callable[[int], Any]] = {
                 "TensorMixture": partial(ours, k, kind=kind),
@@ -151,8 +167,7 @@ def show_tables(tables: dict[str, tuple[Any, Any, int]], n_runs: int) -> None:
                     rands.append(adjusted_rand_score(labels, model.predict(rows)))
                     seconds.append(spent)
                 print(
-                    f"{name:<16}{kind:<12}{method:<28}{cell(scores, high_is_good=True):>22}"
-                    f"{cell(rands, high_is_good=True):>18}{cell(seconds, high_is_good=False, digits=2):>16}",
+                    f"{name:<16}{kind:<12}{method:<28}{cell(scores, high_is_good=True):>22}{cell(rands, high_is_good=True):>18}{cell(seconds, high_is_good=False, digits=2):>16}",
                     flush=True,
                 )
 
@@ -160,14 +175,20 @@ def show_tables(tables: dict[str, tuple[Any, Any, int]], n_runs: int) -> None:
 def show_elongated(quick: bool) -> None:
     tables = {}
     for run in range(1 if quick else 3):
-        rows, labels = drawn(elongated(planted(10, 20, 6.0, run), run), 2_000 if quick else 10_000, run, 0)
+        rows, labels = drawn(
+            elongated(planted(10, 20, 6.0, run), run), 2_000 if quick else 10_000, run, 0
+        )
         tables[f"planted {run}"] = (rows, labels, 10)
     print("\nelongated components: d = 20, k = 10, separation 6, axes from 1/e to e")
     show_tables(tables, 1)
 
 
 def show_real(quick: bool) -> None:
-    names = {"iris": 3, "wine": 3} if quick else {"iris": 3, "wine": 3, "breast_cancer": 2, "digits": 10}
+    names = (
+        {"iris": 3, "wine": 3}
+        if quick
+        else {"iris": 3, "wine": 3, "breast_cancer": 2, "digits": 10}
+    )
     tables = {}
     for name, k in names.items():
         bunch = getattr(datasets, f"load_{name}")()
@@ -179,7 +200,9 @@ def show_real(quick: bool) -> None:
 
 def show_one_pass(quick: bool) -> None:
     d, k, n, separation = (10, 5, 30_000, 8.0) if quick else (60, 30, 200_000, 8.0)
-    print(f"\none pass: d = {d}, k = {k}, {n:,} rows in batches of 10,000, separation {separation:g}")
+    print(
+        f"\none pass: d = {d}, k = {k}, {n:,} rows in batches of 10,000, separation {separation:g}"
+    )
     print(f"{'method':<40}{'ARI':>18}{'seconds':>18}")
     methods: dict[str, Callable[[int], Any]] = {
         "TensorMixture.partial_fit": lambda run: ours(k, run),
@@ -213,22 +236,27 @@ def show_memory(n: int) -> None:
     judged, labels = drawn(truth, 20_000, 0, 1)
     gap = float(truth.posterior(judged)[1].mean() - model.score(judged))
     print(
-        f"\n{n:,} rows in one pass, d = {d}, k = {k}: {spent:.1f} s of CPU; largest memory {grown[0]:.0f} MB after "
-        f"the first 100,000 rows and {grown[-1]:.0f} MB after the last; gap of likelihood {gap:.5f}, "
-        f"ARI {adjusted_rand_score(labels, model.predict(judged)):.3f} (truth "
+        "\n"
+        f"{n:,} rows in one pass, d = {d}, k = {k}: {spent:.1f} s of CPU; largest memory "
+        f"{grown[0]:.0f} MB after the first 100,000 rows and {grown[-1]:.0f} MB after the last; "
+        f"gap of likelihood {gap:.5f}, ARI "
+        f"{adjusted_rand_score(labels, model.predict(judged)):.3f} (truth "
         f"{adjusted_rand_score(labels, truth.posterior(judged)[0].argmax(axis=1)):.3f})"
     )
 
 
-# ---- privacy -------------------------------------------------------------------------------------------------------
+# ---- privacy -------------------------------------------------------------------------------------
 
 
 def show_private(quick: bool, python: str | None, only: str) -> None:
     print(
-        f"\nprivacy: one row replaced by any other, delta = {DELTA:g}; "
-        "the bound of a row is 1.3 times its root mean square length"
+        "\n"
+        f"privacy: one row replaced by any other, delta = {DELTA:g}; the bound of a row is 1.3 "
+        "times its root mean square length"
     )
-    for d, k, separation in [(10, 5, 6.0)] if quick else [(30, 15, 7.0), (10, 5, 6.0), (10, 5, 30.0)]:
+    for d, k, separation in (
+        [(10, 5, 6.0)] if quick else [(30, 15, 7.0), (10, 5, 6.0), (10, 5, 30.0)]
+    ):
         for n in (5_000,) if quick else (100_000, 5_000):
             title = f"d = {d}, k = {k}, n = {n:,}, separation {separation:g}"
             if re.search(only, title) is None:
@@ -240,10 +268,13 @@ def show_private(quick: bool, python: str | None, only: str) -> None:
                 rows, labels = drawn(truth, n, run, 0)
                 made.append((truth, rows, labels, tuples_of(rows, k, 1.3 * length, seed_of(run))))
             best = [
-                adjusted_rand_score(labels, truth.posterior(rows)[0].argmax(axis=1)) for truth, rows, labels, _ in made
+                adjusted_rand_score(labels, truth.posterior(rows)[0].argmax(axis=1))
+                for truth, rows, labels, _ in made
             ]
             plain = [
-                adjusted_rand_score(labels, KMeans(k, n_init=10, random_state=seed_of(run)).fit_predict(rows))
+                adjusted_rand_score(
+                    labels, KMeans(k, n_init=10, random_state=seed_of(run)).fit_predict(rows)
+                )
                 for run, (_, rows, labels, _) in enumerate(made)
             ]
             chance = [
@@ -252,43 +283,72 @@ def show_private(quick: bool, python: str | None, only: str) -> None:
                 for rng in map(np.random.default_rng, range(10 * run, 10 * run + 10))
             ]
             print(
-                f"\n{title}: the truth {cell(best, high_is_good=True)}, "
-                f"KMeans(n_init=10) without privacy {cell(plain, high_is_good=True)}, "
-                f"random centres {cell(chance, high_is_good=True)}"
+                "\n"
+                f"{title}: the truth {cell(best, high_is_good=True)}, KMeans(n_init=10) without "
+                f"privacy {cell(plain, high_is_good=True)}, random centres "
+                f"{cell(chance, high_is_good=True)}"
             )
             names = ("TensorMixture", "private Lloyd", "diffprivlib KMeans", "Cohen et al.", "DPM")
             print(f"{'epsilon':<9}" + "".join(f"{name:>19}" for name in names))
             for epsilon in (0.1, 0.5, 1.0, 4.0):
                 found: dict[str, list[list[float]]] = {name: [] for name in names}
                 for run, (_, rows, labels, tuples) in enumerate(made):
-                    model = ours(k, run, epsilon=epsilon, delta=DELTA, norm_bound=1.3 * length).fit(rows)
-                    found["TensorMixture"].append([adjusted_rand_score(labels, model.predict(rows))])
+                    model = ours(k, run, epsilon=epsilon, delta=DELTA, norm_bound=1.3 * length).fit(
+                        rows
+                    )
+                    found["TensorMixture"].append(
+                        [adjusted_rand_score(labels, model.predict(rows))]
+                    )
                     peers = peers_of(rows, k, length, 1.0, epsilon, seed_of(run), tuples, python)
                     for name, tried in peers.items():
-                        found[name].append([adjusted_rand_score(labels, nearest(rows, each)) for each in tried])
-                print(f"{epsilon:<9g}" + "".join(f"{best_cell(each):>19}" for each in found.values()), flush=True)
+                        found[name].append(
+                            [adjusted_rand_score(labels, nearest(rows, each)) for each in tried]
+                        )
+                print(
+                    f"{epsilon:<9g}" + "".join(f"{best_cell(each):>19}" for each in found.values()),
+                    flush=True,
+                )
 
 
 def best_cell(found: list[list[float]]) -> str:
-    """Return the cell of the setting with the highest median; `found` has a list of settings for each run."""
+    """Return the cell of the setting with the highest median; `found` has a list of settings for
+    each run.
+    """
     settings = [list(each) for each in zip(*found, strict=True)]
     if not settings:
         return "not asked" if not found else "too few rows"
     return cell(max(settings, key=lambda each: float(np.median(each))), high_is_good=True)
 
 
-SHOWN = {"planted": show_planted, "elongated": show_elongated, "real": show_real, "one_pass": show_one_pass}
+SHOWN = {
+    "planted": show_planted,
+    "elongated": show_elongated,
+    "real": show_real,
+    "one_pass": show_one_pass,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("planted", "elongated", "real", "one-pass", "private", "quick"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--rows", type=int, default=0, help="feed so many rows in one pass")
-    parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
-    parser.add_argument("--only", default="", help="for --private: an expression that the title of a table must match")
+    parser.add_argument(
+        "--peer",
+        default=os.environ.get("DIFFPRIVLIB_PYTHON"),
+        help="an interpreter with diffprivlib",
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        help="for --private: an expression that the title of a table must match",
+    )
     asked = parser.parse_args()
-    warnings.simplefilter("ignore", ReusedRecordsWarning)  # several budgets are compared on the same rows
+    warnings.simplefilter(
+        "ignore", ReusedRecordsWarning
+    )  # several budgets are compared on the same rows
     with threadpool_limits(1):
         run_asked(asked)
 

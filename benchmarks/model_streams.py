@@ -1,12 +1,14 @@
-"""One pass over many rows: time, memory, and the same bits after the process was killed and resumed.
+"""One pass over many rows: time, memory, and the same bits after the process was killed and
+resumed.
 
     python benchmarks/model_streams.py [--kill] [--rows N] [--only MODEL]
 
-Every model that learns in one pass (mixture, hmm, ica, classes) runs in a process of its own, which draws batches of
-50,000 rows, feeds them to `partial_fit` and saves the model after every fourth. The table has the seconds of processor
-time in `partial_fit`, on one thread, and the largest resident memory after the first batches and at the end. With
---kill the process is killed (SIGKILL) at two random moments; each time another goes on from the last file. The arrays
-of its last file must be those of the run that was left alone.
+Every model that learns in one pass (mixture, hmm, ica, classes) runs in a process of its own, which
+draws batches of 50,000 rows, feeds them to `partial_fit` and saves the model after every fourth.
+The table has the seconds of processor time in `partial_fit`, on one thread, and the largest
+resident memory after the first batches and at the end. With --kill the process is killed (SIGKILL)
+at two random moments; each time another goes on from the last file. The arrays of its last file
+must be those of the run that was left alone.
 """
 
 from __future__ import annotations
@@ -50,13 +52,17 @@ def mixture_rows(rng: np.random.Generator) -> Any:
 
 
 def symbols(rng: np.random.Generator) -> Any:
-    """Ten states that last some rows, each with ten of fifty symbols, of which five are those of the next state too."""
+    """Ten states that last some rows, each with ten of fifty symbols, of which five are those of
+    the next state too.
+    """
     states = np.repeat(rng.integers(10, size=BATCH // 4), 4)
     return (5 * states + rng.integers(10, size=BATCH)) % 50
 
 
 def mixed_sources(rng: np.random.Generator) -> Any:
-    sources = np.column_stack([rng.uniform(-1, 1, BATCH), rng.laplace(size=BATCH), rng.exponential(size=BATCH)])
+    sources = np.column_stack(
+        [rng.uniform(-1, 1, BATCH), rng.laplace(size=BATCH), rng.exponential(size=BATCH)]
+    )
     return sources @ np.random.default_rng(0).standard_normal((3, 3))
 
 
@@ -74,7 +80,9 @@ KINDS = {
 
 
 def peak_megabytes() -> float:
-    """Return the peak resident size of this process so far (Linux; ru_maxrss would start at that of the parent)."""
+    """Return the peak resident size of this process so far (Linux; ru_maxrss would start at that of
+    the parent).
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
@@ -124,19 +132,25 @@ def same_arrays(one: Path, other: Path) -> bool:
     """Return whether two files hold the same arrays, to the last bit."""
     with np.load(one) as first, np.load(other) as second:
         return set(first.files) == set(second.files) and all(
-            first[each].dtype == second[each].dtype and first[each].tobytes() == second[each].tobytes()
+            first[each].dtype == second[each].dtype
+            and first[each].tobytes() == second[each].tobytes()
             for each in first.files
         )
 
 
 def measure(name: str, n_batches: int, *, kill: bool, seed: int) -> bool:
-    """Print the row of a model; return whether the killed run ended in the same bits, if there was one."""
+    """Print the row of a model; return whether the killed run ended in the same bits, if there was
+    one.
+    """
     with tempfile.TemporaryDirectory() as folder:
         alone, resumed = Path(folder) / "alone.npz", Path(folder) / "resumed.npz"
         began = time.perf_counter()
         seconds, early, late = finished(started(name, alone, n_batches))
         whole = time.perf_counter() - began
-        line = f"{name:8s} {n_batches * BATCH:12,d} rows {seconds:7.1f} s {early:7.0f} MB then {late:5.0f} MB"
+        line = (
+            f"{name:8s} {n_batches * BATCH:12,d} rows {seconds:7.1f} s {early:7.0f} MB then "
+            f"{late:5.0f} MB"
+        )
         if not kill:
             print(line, flush=True)
             return True
@@ -144,7 +158,10 @@ def measure(name: str, n_batches: int, *, kill: bool, seed: int) -> bool:
         places = [killed(name, resumed, n_batches, rng, whole) for _ in range(N_KILLS)]
         finished(started(name, resumed, n_batches))
         same = same_arrays(alone, resumed)
-        print(f"{line}   killed, resumed at batches {places}: identical {'yes' if same else 'NO'}", flush=True)
+        print(
+            f"{line}   killed, resumed at batches {places}: identical {'yes' if same else 'NO'}",
+            flush=True,
+        )
         return same
 
 
@@ -152,11 +169,15 @@ def main() -> None:
     if sys.argv[1:2] == ["--child"]:
         learn(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--only", choices=tuple(KINDS))
-    parser.add_argument("--seed", type=int, default=None, help="of the moments at which processes are killed")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the moments at which processes are killed"
+    )
     given = parser.parse_args()
     seed = random.randrange(2**32) if given.seed is None else given.seed
     names = [given.only] if given.only else list(KINDS)

@@ -1,14 +1,16 @@
-"""Private methods of others for the cases of ``private_models.py models``, as their papers have them or better.
+"""Private methods of others for the cases of ``private_models.py models``, as their papers have
+them or better.
 
-Each function yields one result for each of its settings, of which the best is taken after the fact. Noise is Gaussian
-and composed exactly, which is tighter than in the papers; δ is `DELTA`, and a neighbour replaces one record. For
-communities a neighbour has one edge more or less, and δ is 0.
+Each function yields one result for each of its settings, of which the best is taken after the fact.
+Noise is Gaussian and composed exactly, which is tighter than in the papers; δ is `DELTA`, and a
+neighbour replaces one record. For communities a neighbour has one edge more or less, and δ is 0.
 
-*DP-EM* (Park, Foulds, Chaudhuri and Welling, AISTATS 2017, arXiv:1605.06995) adds noise to the sufficient statistics of
-every EM iteration, from a random start. *Two-way margins* (Nixon, Barrientos, Reiter and Slavković 2022,
-arXiv:2201.10545) release all tables of two questions, and fit latent classes to them. *Edge flips* (Hehir, Slavković
-and Niu 2022, arXiv:2105.12615) cluster the leading eigenvectors of a graph whose edges are flipped at random. For the
-sources of one table no private method was found (those of Imtiaz et al., arXiv:1910.12913, are about several sites that
+*DP-EM* (Park, Foulds, Chaudhuri and Welling, AISTATS 2017, arXiv:1605.06995) adds noise to the
+sufficient statistics of every EM iteration, from a random start. *Two-way margins* (Nixon,
+Barrientos, Reiter and Slavković 2022, arXiv:2201.10545) release all tables of two questions, and
+fit latent classes to them. *Edge flips* (Hehir, Slavković and Niu 2022, arXiv:2105.12615) cluster
+the leading eigenvectors of a graph whose edges are flipped at random. For the sources of one table
+no private method was found (those of Imtiaz et al., arXiv:1910.12913, are about several sites that
 share noise): *FastICA* here has noise in its whitening and in every iteration.
 """
 
@@ -48,8 +50,9 @@ def dp_em_classes(
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Yield weights and answers of classes by DP-EM.
 
-    With probabilities r of classes, a respondent adds r to the counts of classes, and r at one answer of each of Q
-    questions: a vector of norm at most √(Q + 1), without negative entries. Two are apart by at most √(2 (Q + 1)).
+    With probabilities r of classes, a respondent adds r to the counts of classes, and r at one
+    answer of each of Q questions: a vector of norm at most √(Q + 1), without negative entries. Two
+    are apart by at most √(2 (Q + 1)).
     """
     n_questions = codes.shape[1]
     chosen = (codes[:, :, None] == np.arange(n_answers)).reshape(len(codes), -1).astype(np.float64)
@@ -61,12 +64,19 @@ def dp_em_classes(
             shares = class_posterior(chosen, weights, answers)[0]
             counts = shares.sum(axis=0) + deviation * rng.standard_normal(k)
             table = shares.T @ chosen + deviation * rng.standard_normal((k, chosen.shape[1]))
-            weights, answers = as_probabilities(counts), as_probabilities(table.reshape(answers.shape))
+            weights, answers = (
+                as_probabilities(counts),
+                as_probabilities(table.reshape(answers.shape)),
+            )
         yield weights, answers
 
 
-def class_posterior(chosen: FloatArray, weights: FloatArray, answers: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return probabilities of classes, and log-likelihoods, of respondents; `chosen` has a 1 for each answer."""
+def class_posterior(
+    chosen: FloatArray, weights: FloatArray, answers: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return probabilities of classes, and log-likelihoods, of respondents; `chosen` has a 1 for
+    each answer.
+    """
     logs = np.log(weights) + chosen @ np.log(answers).reshape(len(weights), -1).T
     top = logs.max(axis=1, keepdims=True)
     shares = np.exp(logs - top)
@@ -77,7 +87,8 @@ def class_posterior(chosen: FloatArray, weights: FloatArray, answers: FloatArray
 def two_way_classes(
     codes: IndexArray, n_answers: int, k: int, epsilon: float, seed: int
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield weights and answers of classes that fit noisy tables of all pairs of questions, by the best of some starts.
+    """Yield weights and answers of classes that fit noisy tables of all pairs of questions, by the
+    best of some starts.
 
     A respondent adds 1 to one cell of each of P tables: two are apart by at most √(2 P).
     """
@@ -85,13 +96,17 @@ def two_way_classes(
     pairs = np.array(list(combinations(range(n_questions), 2)))
     chosen = (codes[:, :, None] == np.arange(n_answers)).astype(np.float64)
     tables = np.stack([chosen[:, first].T @ chosen[:, second] for first, second in pairs])
-    noisy = tables + math.sqrt(2 * len(pairs)) / gdp_mu(epsilon, DELTA) * rng.standard_normal(tables.shape)
+    noisy = tables + math.sqrt(2 * len(pairs)) / gdp_mu(epsilon, DELTA) * rng.standard_normal(
+        tables.shape
+    )
     cells = as_probabilities(noisy.reshape(len(pairs), -1)).reshape(tables.shape)
     best = (-math.inf, np.empty(0), np.empty(0))
     for _ in range(_N_STARTS):
         weights, answers = np.full(k, 1 / k), rng.dirichlet(np.ones(n_answers), (k, n_questions))
         for _ in range(_N_STEPS):
-            joint = weights[:, None, None, None] * np.einsum("kpa,kpb->kpab", *(answers[:, each] for each in pairs.T))
+            joint = weights[:, None, None, None] * np.einsum(
+                "kpa,kpb->kpab", *(answers[:, each] for each in pairs.T)
+            )
             total = joint.sum(axis=0)
             shares = joint * (cells / total)
             table = np.zeros(answers.shape)
@@ -99,27 +114,37 @@ def two_way_classes(
                 table[:, first] += shares[:, each].sum(axis=2)
                 table[:, second] += shares[:, each].sum(axis=1)
             weights, answers = as_probabilities(shares.sum(axis=(1, 2, 3))), as_probabilities(table)
-        best = max(best, (float(np.sum(cells * np.log(total))), weights, answers), key=lambda each: each[0])
+        best = max(
+            best, (float(np.sum(cells * np.log(total))), weights, answers), key=lambda each: each[0]
+        )
     yield best[1], best[2]
 
 
-def dp_em_states(symbols: IndexArray, n_symbols: int, k: int, epsilon: float, seed: int) -> Iterator[IndexArray]:
+def dp_em_states(
+    symbols: IndexArray, n_symbols: int, k: int, epsilon: float, seed: int
+) -> Iterator[IndexArray]:
     """Yield the likeliest state of each symbol by DP-EM; all sequences have the same length l.
 
-    The expected counts of a sequence add up to 1, l − 1 and l for first states, transitions and emissions. Their vector
-    has a norm of at most √(1 + (l − 1)² + l²), and no negative entry: two are apart by at most √2 times as much.
+    The expected counts of a sequence add up to 1, l − 1 and l for first states, transitions and
+    emissions. Their vector has a norm of at most √(1 + (l − 1)² + l²), and no negative entry: two
+    are apart by at most √2 times as much.
     """
     length = symbols.shape[1]
     for n_iterations in N_ITERATIONS:
         rng = np.random.default_rng(seed)
-        deviation = math.sqrt(2 * (1 + (length - 1) ** 2 + length**2) * n_iterations) / gdp_mu(epsilon, DELTA)
+        deviation = math.sqrt(2 * (1 + (length - 1) ** 2 + length**2) * n_iterations) / gdp_mu(
+            epsilon, DELTA
+        )
         first, moves = np.full(k, 1 / k), 0.5 * np.eye(k) + 0.5 / k
         emissions = rng.dirichlet(np.ones(n_symbols), k)
         for _ in range(n_iterations):
             shares, pairs = _forward_backward(symbols, first, moves, emissions)
-            table = np.stack([shares[symbols == each].sum(axis=0) for each in range(n_symbols)], axis=1)
+            table = np.stack(
+                [shares[symbols == each].sum(axis=0) for each in range(n_symbols)], axis=1
+            )
             noisy = [
-                each + deviation * rng.standard_normal(each.shape) for each in (shares[:, 0].sum(axis=0), pairs, table)
+                each + deviation * rng.standard_normal(each.shape)
+                for each in (shares[:, 0].sum(axis=0), pairs, table)
             ]
             first, moves, emissions = map(as_probabilities, noisy)
         yield _forward_backward(symbols, first, moves, emissions)[0].argmax(axis=2)
@@ -148,9 +173,10 @@ def _forward_backward(
 def fast_ica(rows: FloatArray, epsilon: float, seed: int) -> Iterator[FloatArray]:
     """Yield sources by FastICA (tanh, all at once) with noise.
 
-    Rows are clipped at the 0.95 quantile of their norms, which is taken to be public. Two outer products of norm at
-    most b² are apart by at most √2 b². In an iteration a whitened row z of norm at most r adds z tanh(Wz)ᵀ and
-    1 − tanh²(Wz), of norm at most √(d (r² + 1)); two are apart by at most twice as much.
+    Rows are clipped at the 0.95 quantile of their norms, which is taken to be public. Two outer
+    products of norm at most b² are apart by at most √2 b². In an iteration a whitened row z of norm
+    at most r adds z tanh(Wz)ᵀ and 1 − tanh²(Wz), of norm at most √(d (r² + 1)); two are apart by at
+    most twice as much.
     """
     (n, d), mu = rows.shape, gdp_mu(epsilon, DELTA)
     centred = rows - rows.mean(axis=0)  # exact, in favour of the method
@@ -165,7 +191,9 @@ def fast_ica(rows: FloatArray, epsilon: float, seed: int) -> Iterator[FloatArray
             whitener = vectors / np.sqrt(np.maximum(values, scale))
             radius = multiple * math.sqrt(d)
             white = clipped(centred @ whitener, radius)
-            deviation = 2 * math.sqrt(d * (radius**2 + 1) * n_iterations / (1 - _OF_WHITENING)) / (n * mu)
+            deviation = (
+                2 * math.sqrt(d * (radius**2 + 1) * n_iterations / (1 - _OF_WHITENING)) / (n * mu)
+            )
             turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
             for _ in range(n_iterations):
                 bent = np.tanh(white @ turn.T)
@@ -177,9 +205,11 @@ def fast_ica(rows: FloatArray, epsilon: float, seed: int) -> Iterator[FloatArray
 
 
 def edge_flips(graph: Any, k: int, epsilon: float, seed: int) -> Iterator[IndexArray]:
-    """Yield communities by k-means of the leading eigenvectors of a graph of which every pair of nodes is flipped.
+    """Yield communities by k-means of the leading eigenvectors of a graph of which every pair of
+    nodes is flipped.
 
-    A pair is flipped with the chance q = 1/(1 + e^ε). The rows of the eigenvectors are scaled to norm 1, or not.
+    A pair is flipped with the chance q = 1/(1 + e^ε). The rows of the eigenvectors are scaled to
+    norm 1, or not.
     """
     rng, links = np.random.default_rng(seed), graph.toarray() > 0
     chance = 1 / (1 + math.exp(epsilon))
@@ -188,5 +218,8 @@ def edge_flips(graph: Any, k: int, epsilon: float, seed: int) -> Iterator[IndexA
     np.fill_diagonal(noisy, 0.0)
     values, vectors = np.linalg.eigh((noisy - chance) / (1 - 2 * chance))
     leading = vectors[:, np.argsort(-np.abs(values))[:k]]
-    for rows in (leading, leading / np.maximum(np.linalg.norm(leading, axis=1, keepdims=True), 1e-12)):
+    for rows in (
+        leading,
+        leading / np.maximum(np.linalg.norm(leading, axis=1, keepdims=True), 1e-12),
+    ):
         yield KMeans(k, n_init=10, random_state=seed).fit_predict(rows)

@@ -1,22 +1,26 @@
-"""Private spectral topics from the literature, as a baseline: noise on the second moment and on the whitened third one.
+"""Private spectral topics from the literature, as a baseline: noise on the second moment and on the
+whitened third one.
 
-DeCarolis, Ram, Esmaeili, Wang and Huang, *An end-to-end differentially private latent Dirichlet allocation using a
-spectral algorithm*, ICML 2020, arXiv:1805.10341. The method of moments for latent Dirichlet allocation (Anandkumar et
-al. 2014) with noise at some of its steps; here at two of them, after which everything is post-processing:
+DeCarolis, Ram, Esmaeili, Wang and Huang, *An end-to-end differentially private latent Dirichlet
+allocation using a spectral algorithm*, ICML 2020, arXiv:1805.10341. The method of moments for
+latent Dirichlet allocation (Anandkumar et al. 2014) with noise at some of its steps; here at two of
+them, after which everything is post-processing:
 
     M₂ = E[pairs] − α₀/(α₀+1) m mᵀ,
     M₃ = E[triples] − α₀/(α₀+2) (E[pairs] ⊗ m, three ways) + 2 α₀²/((α₀+1)(α₀+2)) m ⊗ m ⊗ m
 
-for the mean m of word frequencies. The orthogonal components of M₃ in the coordinates that whiten M₂, mapped back, are
-the topics, projected to probabilities.
+for the mean m of word frequencies. The orthogonal components of M₃ in the coordinates that whiten
+M₂, mapped back, are the topics, projected to probabilities.
 
-Sensitivities, where one of n documents is emptied: its frequencies, pairs and triples are arrays of norm at most 1 (a
-document of repeated words is scaled down to that). So m, E[pairs] and E[triples] have norms of at most 1 and move by at
-most 1/n, hence m mᵀ by 2/n, each of the three placements by 2/n, and m ⊗ m ⊗ m by 3/n. A whitening map of norm w
-stretches the third moment by at most w³, which the noisy M₂ determines.
+Sensitivities, where one of n documents is emptied: its frequencies, pairs and triples are arrays of
+norm at most 1 (a document of repeated words is scaled down to that). So m, E[pairs] and E[triples]
+have norms of at most 1 and move by at most 1/n, hence m mᵀ by 2/n, each of the three placements by
+2/n, and m ⊗ m ⊗ m by 3/n. A whitening map of norm w stretches the third moment by at most w³, which
+the noisy M₂ determines.
 
-In favour of the method: both releases have half of μ² and exact accounting; the better of several α₀ is taken after the
-fact; exact word frequencies, 5 % of each topic, keep words from being impossible.
+In favour of the method: both releases have half of μ² and exact accounting; the better of several
+α₀ is taken after the fact; exact word frequencies, 5 % of each topic, keep words from being
+impossible.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ from odeco.tensors import symmetrize
 CONCENTRATIONS = (0.1, 0.5, 2.0)
 #: Every topic gets this share of the frequencies of all words.
 _BACKGROUND = 0.05
-#: Directions of M₂ count with at least this multiple of the largest eigenvalue of noise: else whitening is undefined.
+#: Directions of M₂ count with at least this multiple of the largest eigenvalue of noise: else
+#: whitening is undefined.
 _LEAST = 0.1
 
 
@@ -54,7 +59,8 @@ def learn_spectrally(
 
     deviation = (1 + 2 * alpha / (alpha + 1)) / (n * half)
     noise = rng.standard_normal((n_words, n_words), dtype=np.float32)
-    # Entries on and below the diagonal are released, those below times √2: in the matrix their noise is 1/√2 of that.
+    # Entries on and below the diagonal are released, those below times √2: in the matrix their
+    # noise is 1/√2 of that.
     second = pairs - alpha / (alpha + 1) * np.outer(mean, mean) + deviation / 2 * (noise + noise.T)
     start = rng.standard_normal(n_words)
     values, vectors = eigsh(second, k=k, which="LA", v0=start, tol=1e-3)
@@ -71,11 +77,15 @@ def learn_spectrally(
     topics = (back @ found.vectors).T
     topics *= np.where(topics.sum(axis=1, keepdims=True) < 0, -1.0, 1.0)
     positive = np.stack([_on_simplex(each / max(float(each.sum()), 1e-12)) for each in topics])
-    return (1 - _BACKGROUND) * positive + _BACKGROUND * mean / mean.sum(), np.full(len(positive), alpha / k)
+    return (1 - _BACKGROUND) * positive + _BACKGROUND * mean / mean.sum(), np.full(
+        len(positive), alpha / k
+    )
 
 
 def _unpacked(packed: FloatArray, n_words: int) -> FloatArray:
-    """Return the symmetric matrix whose entries on and below the diagonal are given, those below times √2."""
+    """Return the symmetric matrix whose entries on and below the diagonal are given, those below
+    times √2.
+    """
     lower = np.tril_indices(n_words)
     matrix = np.zeros((n_words, n_words))
     matrix[lower] = np.where(lower[0] == lower[1], packed, packed * math.sqrt(0.5))

@@ -1,13 +1,14 @@
-"""What privacy costs topics of real text: `python benchmarks/topics.py --private` prints these tables.
+"""What privacy costs topics of real text: `python benchmarks/topics.py --private` prints these
+tables.
 
-Neighbours empty one document (or the reverse); the number of documents and the vocabulary are taken to be public. For
-each ε: the median and the range of the perplexity over draws of noise, the mean cosine of matched topics with the open
-ones and their coherence; the number that is called clear, and the processor time of a fit, trust included, are those of
-the first draw. With public documents, the first 1 % or 5 % of the training documents are public and the rest private.
-The former mechanism, the variational and the spectral one, and neighbours that replace a document have one draw.
+Neighbours empty one document (or the reverse); the number of documents and the vocabulary are taken
+to be public. For each ε: the median and the range of the perplexity over draws of noise, the mean
+cosine of matched topics with the open ones and their coherence; the number that is called clear,
+and the processor time of a fit, trust included, are those of the first draw. The former mechanism,
+the variational and the spectral one, and neighbours that replace a document have one draw.
 
-Settings of odeco and of the variational method were chosen on other documents (`topic_corpora.read_parts`,
-`python benchmarks/topic_choices.py private` and `variational`).
+Settings of odeco and of the variational method were chosen on other documents
+(`topic_corpora.read_parts`, `python benchmarks/topic_choices.py private` and `variational`).
 """
 
 from __future__ import annotations
@@ -27,34 +28,45 @@ from scipy.optimize import linear_sum_assignment
 from odeco.models import TensorLDA
 from odeco.models.engine.private import SimulatedSums
 from odeco.models.lda.inference import coherence, completion_perplexity
+from odeco.models.lda.params import TopicTrust
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
-from odeco.models.lda.private_estimate import NoisySums, estimate_private_topics, word_frequencies
-from odeco.models.lda.private_plan import plan_releases, signal_of
+from odeco.models.lda.private_topics import (
+    NoisySums,
+    estimate_frequencies,
+    learn_private_topics,
+    share_budget,
+)
 from odeco.privacy import gdp_mu
+from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
-from odeco.privacy.ledger_file import Guarantee
 
 if TYPE_CHECKING:
     from topic_corpora import Corpus
 
 THREADS = 1
 #: What can stand in the table.
-MODELS = ("frequencies", "moments", "variational", "spectral", "odeco", "replaced", "public")
+MODELS = ("frequencies", "moments", "variational", "spectral", "odeco", "replaced")
 RELATION: NeighbourRelation = "add_remove"
 #: Topics, Dirichlet parameters, and how many topics are called clear, if that is known.
 Fitted = tuple[Any, Any, int | None]
 
 
-def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, models: Collection[str]) -> None:
+def compare_private(
+    corpus: Corpus, k: int, epsilons: list[float], draws: int, models: Collection[str]
+) -> None:
     """Print one corpus."""
     train, (n_documents, n_words) = corpus.train, corpus.train.shape
     delta = 1 / n_documents**2
     print(
-        f"\n{corpus.name}: {n_documents:,} documents, {n_words:,} words, k = {k}; delta = {delta:.1e}, "
-        "one document emptied, or the reverse"
+        "\n"
+        f"{corpus.name}: {n_documents:,} documents, {n_words:,} words, k = {k}; delta = "
+        f"{delta:.1e}, one document emptied, or the reverse"
     )
-    print(f"{'model':<44} {'perplexity':>10} {'range':>15} {'cosine':>7} {'NPMI':>6} {'clear':>5} {'seconds':>8}")
+    print(
+        f"{'model':<44} {'perplexity':>10} {'range':>15} {'cosine':>7} {'NPMI':>6} {'clear':>5} "
+        f"{'seconds':>8}"
+    )
     opened = _open(train, k)
     show = _Shown(corpus, opened[0])
     frequencies = np.asarray(train.sum(axis=0), dtype=float)[None, :] + 0.5
@@ -71,12 +83,18 @@ def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, m
 def _methods(
     model: str, train: Any, k: int, guarantee: dict[str, Any], draws: int
 ) -> Iterator[tuple[str, Callable[[int], Fitted], int]]:
-    """Yield what stands for one of `MODELS` in the table: a name, a method that takes a seed, and how many draws."""
-    ours, n_documents = partial(_ours, train, k, **guarantee), train.shape[0]
+    """Yield what stands for one of `MODELS` in the table: a name, a method that takes a seed, and
+    how many draws.
+    """
+    ours = partial(_ours, train, k, **guarantee)
     if model == "frequencies":
         yield "private word frequencies, whole budget", partial(_unigram, train, **guarantee), draws
     elif model == "moments":
-        yield "moments (the former mechanism)", partial(_without_trust, learn_by_moments, train, k, **guarantee), 1
+        yield (
+            "moments (the former mechanism)",
+            partial(_without_trust, learn_by_moments, train, k, **guarantee),
+            1,
+        )
     elif model == "variational":
         learn = partial(learn_variationally, settings=best_settings(guarantee["epsilon"]))
         yield "variational (Park et al.)", partial(_without_trust, learn, train, k, **guarantee), 1
@@ -87,13 +105,8 @@ def _methods(
             yield name, partial(_without_trust, learn, train, k, **guarantee), 1
     elif model == "odeco":
         yield "odeco", ours, draws
-    elif model == "replaced":
-        yield "odeco, a document replaced", partial(ours, relation="replace"), 1
     else:
-        for share in (0.01, 0.05):
-            first = round(share * n_documents)
-            helped = partial(_ours, train[first:], k, public=train[:first], **guarantee)
-            yield f"odeco, {share:.0%} public ({first:,} documents)", helped, draws
+        yield "odeco, a document replaced", partial(ours, relation="replace"), 1
 
 
 class _Shown:
@@ -112,8 +125,10 @@ class _Shown:
             rows.append(
                 (
                     completion_perplexity(observed, held_out, topics, alpha, n_jobs=THREADS),
-                    matched_cosine(topics, self.opened) if len(topics) == len(self.opened) else np.nan,
-                    coherence(topics, self.corpus.train).npmi.mean(),
+                    matched_cosine(topics, self.opened)
+                    if len(topics) == len(self.opened)
+                    else np.nan,
+                    coherence(topics, self.corpus.train).mean(),
                     np.nan if clear is None else clear,
                 )
             )
@@ -128,7 +143,9 @@ class _Shown:
 
 def matched_cosine(topics: Any, others: Any) -> float:
     """Return the mean cosine of topics with their matches, matched such that it is largest."""
-    first, second = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (topics, others))
+    first, second = (
+        each / np.linalg.norm(each, axis=1, keepdims=True) for each in (topics, others)
+    )
     cosines = first @ second.T
     return float(cosines[linear_sum_assignment(-cosines)].mean())
 
@@ -140,36 +157,38 @@ def _open(train: Any, k: int) -> Fitted:
     return model.topic_word_, model.doc_topic_prior_, None
 
 
-def _without_trust(learn: Callable[..., Any], train: Any, k: int, seed: int, **guarantee: float) -> Fitted:
+def _without_trust(
+    learn: Callable[..., Any], train: Any, k: int, seed: int, **guarantee: float
+) -> Fitted:
     topics, alpha = learn(train, k, **guarantee, seed=seed)
     return topics, alpha, None
 
 
 def _ours(
-    train: Any, k: int, seed: int, *, epsilon: float, delta: float, relation: Any = RELATION, public: Any = None
+    train: Any, k: int, seed: int, *, epsilon: float, delta: float, relation: Any = RELATION
 ) -> Fitted:
-    if seed > 0 and public is None:
-        return _unjudged(train, k, seed, epsilon=epsilon, delta=delta, relation=relation)
-    model = TensorLDA(
-        k, epsilon=epsilon, delta=delta, neighbour_relation=relation, public=public, random_state=seed, n_jobs=THREADS
+    """Return what a draw of noise gives."""
+    held, guarantee, rng = (
+        BoundedCounts(train),
+        Guarantee(epsilon, delta),
+        np.random.default_rng(seed),
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # which topics are clear is in the table
-        model.fit(train)
-    return model.topic_word_, model.doc_topic_prior_, model.diagnostics_.n_clear if model.trust_.known else None
-
-
-def _unjudged(train: Any, k: int, seed: int, *, epsilon: float, delta: float, relation: Any) -> Fitted:
-    """Return what another draw of noise gives, without how far to trust it: that takes two thirds of a fit."""
-    held, guarantee, rng = BoundedCounts(train), Guarantee(epsilon, delta), np.random.default_rng(seed)
-    plan, n_units = plan_releases(held.n_words, k, signal_of(held.n_units, guarantee.mu, relation)), held.n_units
-    sums = SimulatedSums(guarantee, n_units, n_units, record="document", neighbour_relation=relation, rng=rng)
-    law = estimate_private_topics(held, sums, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).generative
-    return law.topics, law.alpha, None
+    n_units = held.n_units
+    shares = share_budget(n_units, guarantee.mu, relation, held.n_words, k)
+    sums = SimulatedSums(
+        guarantee, n_units, n_units, record="document", neighbour_relation=relation, rng=rng
+    )
+    found = learn_private_topics(
+        held, sums, shares, k, concentration=DEFAULT_CONCENTRATION, rng=rng
+    )
+    trust = TopicTrust(found.signal, found.n_shown, found.deviations)
+    return found.model.topics, DEFAULT_CONCENTRATION * found.model.shares, int(trust.clear.sum())
 
 
 def _unigram(train: Any, seed: int, *, epsilon: float, delta: float) -> Fitted:
     held, scale = BoundedCounts(train, neighbour_relation=RELATION), 1 / gdp_mu(epsilon, delta)
     noise = np.random.default_rng(seed).normal(scale=scale, size=held.n_words)
-    frequencies, _ = word_frequencies(NoisySums.of(held.words().answer() + noise, scale))
+    frequencies = estimate_frequencies(
+        NoisySums(held.words().answer() + noise, np.full(held.n_words, scale))
+    )
     return frequencies[None, :], np.ones(1), None

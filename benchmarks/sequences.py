@@ -4,17 +4,19 @@
 
 CASE is a part of the name of a case, "auto", "stream" or "private".
 
-For each case and method: how far the mean log-likelihood of fresh rows is below that of the planted model (for real
-data: minus the log-likelihood itself), median and worst over seeds; for planted symbols the total variation between the
-emissions of states and the true ones, averaged over rows, median over seeds; seconds of processor time on one thread,
-median over seeds. All models are evaluated by the same code. hmmlearn runs with ``implementation="scaling"``, which is
-its faster one; "best of 3" keeps the start with the highest likelihood on the rows it was learnt from.
+For each case and method: how far the mean log-likelihood of fresh rows is below that of the planted
+model (for real data: minus the log-likelihood itself), median and worst over seeds; for planted
+symbols the total variation between the emissions of states and the true ones, averaged over rows,
+median over seeds; seconds of processor time on one thread, median over seeds. All models are
+evaluated by the same code. hmmlearn runs with ``implementation="scaling"``, which is its faster
+one; "best of 3" keeps the start with the highest likelihood on the rows it was learnt from.
 
-The stream is 10,000,000 symbols in one pass, in batches of 100,000: seconds, and the largest resident memory before it
-and after it.
+The stream is 10,000,000 symbols in one pass, in batches of 100,000: seconds, and the largest
+resident memory before it and after it.
 
-Private: sequences of 50 of 20 symbols from five states. The gap is that of the private model, beside that of the
-frequencies of symbols alone, which is what is left if nothing is learnt about states; median and worst over seeds.
+Private: sequences of 50 of 20 symbols from five states. The gap is that of the private model,
+beside that of the frequencies of symbols alone, which is what is left if nothing is learnt about
+states; median and worst over seeds.
 """
 
 from __future__ import annotations
@@ -39,13 +41,16 @@ from odeco.models import TensorHMM
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian
 
-#: No probability of a model is taken below this when it is evaluated: hmmlearn gives symbols that it has not seen none.
+#: No probability of a model is taken below this when it is evaluated: hmmlearn gives symbols that
+#: it has not seen none.
 LEAST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Sequences to learn from, sequences to judge by, and the model that made them, if it is known."""
+    """Sequences to learn from, sequences to judge by, and the model that made them, if it is
+    known.
+    """
 
     rows: Any
     lengths: list[int]
@@ -67,10 +72,16 @@ def planted(truth: HMM, n_rows: int, seed: int) -> Problem:
     return Problem(rows, [n_rows], fresh, [50_000], truth.n_states, truth)
 
 
-def symbols(seed: int, n_rows: int, moves: float, emissions: float, k: int = 10, v: int = 50) -> Problem:
+def symbols(
+    seed: int, n_rows: int, moves: float, emissions: float, k: int = 10, v: int = 50
+) -> Problem:
     """Symbols; the smaller the two numbers, the fewer moves and symbols a state has."""
     rng = np.random.default_rng(seed)
-    hmm = HMM(np.full(k, 1 / k), rng.dirichlet(np.full(k, moves), k), Categorical(_above(rng, emissions, v, k)))
+    hmm = HMM(
+        np.full(k, 1 / k),
+        rng.dirichlet(np.full(k, moves), k),
+        Categorical(_above(rng, emissions, v, k)),
+    )
     return planted(hmm, n_rows, seed)
 
 
@@ -81,11 +92,16 @@ def _above(rng: np.random.Generator, concentration: float, size: int, count: int
 
 
 def vectors(seed: int, kind: str, n_rows: int, k: int = 5) -> Problem:
-    """States far apart, states that overlap, or three states that differ in their spread and last long."""
+    """States far apart, states that overlap, or three states that differ in their spread and last
+    long.
+    """
     rng = np.random.default_rng(seed)
     k, d = (3, 1) if kind == "regimes" else (k, 2) if kind == "easy" else (k, 3)
     stay = 0.97 if kind == "regimes" else 0.5
-    means, variances = rng.normal(0, 4 if kind == "easy" else 1, (k, d)), rng.uniform(0.5, 1, (k, d))
+    means, variances = (
+        rng.normal(0, 4 if kind == "easy" else 1, (k, d)),
+        rng.uniform(0.5, 1, (k, d)),
+    )
     if kind == "regimes":
         means, variances = 0.05 * means, np.array([[0.1], [1.0], [9.0]])
     moves = stay * np.eye(k) + (1 - stay) * rng.dirichlet(np.ones(k), k)
@@ -94,7 +110,9 @@ def vectors(seed: int, kind: str, n_rows: int, k: int = 5) -> Problem:
 
 
 def letters(seed: int, n_rows: int) -> Problem:
-    """Letters and blanks of the documentation of Python's standard library; each seed begins elsewhere."""
+    """Letters and blanks of the documentation of Python's standard library; each seed begins
+    elsewhere.
+    """
     text = " ".join(document.text.lower() for document in python_documentation())
     codes = np.frombuffer(text.encode("ascii", "ignore"), np.uint8).astype(np.int64) - ord("a") + 1
     codes[(codes < 1) | (codes > 26)] = 0
@@ -106,7 +124,9 @@ def letters(seed: int, n_rows: int) -> Problem:
 
 
 def digits(seed: int) -> Problem:
-    """Images of digits that scikit-learn ships, line by line: eight rows of eight numbers, made continuous."""
+    """Images of digits that scikit-learn ships, line by line: eight rows of eight numbers, made
+    continuous.
+    """
     from sklearn.datasets import load_digits
 
     rng = np.random.default_rng(seed)
@@ -123,28 +143,40 @@ def digits(seed: int) -> Problem:
 
 
 def series(name: str) -> Problem:
-    """A series that statsmodels ships, three states; its last three tenths are judged by; only starts have seeds."""
+    """A series that statsmodels ships, three states; its last three tenths are judged by; only
+    starts have seeds.
+    """
     from statsmodels import datasets
 
     if name == "economy":  # growth of output, consumption, investment and prices, a quarter each
         table = datasets.macrodata.load_pandas().data
-        rows = 100 * np.diff(np.log(table[["realgdp", "realcons", "realinv", "cpi"]].to_numpy()), axis=0)
-    elif name == "sea":  # temperature of the sea, a month each, less the mean of that month in the part learnt from
+        rows = 100 * np.diff(
+            np.log(table[["realgdp", "realcons", "realinv", "cpi"]].to_numpy()), axis=0
+        )
+    elif (
+        name == "sea"
+    ):  # temperature of the sea, a month each, less the mean of that month in the part learnt from
         months = datasets.elnino.load_pandas().data.drop(columns="YEAR").to_numpy()
         rows = (months - months[: 7 * len(months) // 10].mean(axis=0)).reshape(-1, 1)
-    else:  # sunspots of a year, by their root, which has about the same spread everywhere; and how it changed
+    # sunspots of a year, by their root, which has about the same spread everywhere; and how it
+    # changed
+    else:
         spots = np.sqrt(datasets.sunspots.load_pandas().data["SUNACTIVITY"].to_numpy())
         rows = np.column_stack([spots[1:], np.diff(spots)])
     split = 7 * len(rows) // 10
     fresh = rows[split:]
-    return Problem(np.ascontiguousarray(rows[:split]), [split], np.ascontiguousarray(fresh), [len(fresh)], 3)
+    return Problem(
+        np.ascontiguousarray(rows[:split]), [split], np.ascontiguousarray(fresh), [len(fresh)], 3
+    )
 
 
-# ---- methods -------------------------------------------------------------------------------------------------------
+# ---- methods -------------------------------------------------------------------------------------
 
 
 def odeco_model(problem: Problem, seed: int, max_iter: int) -> HMM:
-    model = TensorHMM(problem.n_states, max_iter=max_iter, random_state=seed, **_symbols_of(problem))
+    model = TensorHMM(
+        problem.n_states, max_iter=max_iter, random_state=seed, **_symbols_of(problem)
+    )
     model.fit(problem.rows, lengths=problem.lengths)
     return _hmm_of(model)
 
@@ -164,7 +196,9 @@ def _n_symbols(problem: Problem) -> int:
     return int(max(problem.rows.max(), problem.fresh.max())) + 1
 
 
-def peer_models(problem: Problem, seed: int, n_iterations: int, n_starts: int) -> Iterator[tuple[HMM, float]]:
+def peer_models(
+    problem: Problem, seed: int, n_iterations: int, n_starts: int
+) -> Iterator[tuple[HMM, float]]:
     """Yield the models of hmmlearn from one start after the other, each with its likelihood."""
     from hmmlearn import hmm
 
@@ -173,7 +207,9 @@ def peer_models(problem: Problem, seed: int, n_iterations: int, n_starts: int) -
         state = 100 * seed + start
         if problem.rows.ndim == 1:
             n_symbols = _n_symbols(problem)
-            model = hmm.CategoricalHMM(problem.n_states, n_features=n_symbols, random_state=state, **settings)
+            model = hmm.CategoricalHMM(
+                problem.n_states, n_features=n_symbols, random_state=state, **settings
+            )
             model.fit(problem.rows[:, None], problem.lengths)
             emissions: Categorical | Gaussian = Categorical(_positive(model.emissionprob_))
         else:
@@ -202,20 +238,31 @@ def judged(problem: Problem, hmm: HMM) -> tuple[float, float]:
     true = problem.truth.emissions
     if not isinstance(true, Categorical) or not isinstance(hmm.emissions, Categorical):
         return gap, float("nan")
-    distances = np.abs(hmm.emissions.probabilities[:, None] - true.probabilities[None]).sum(axis=2) / 2
+    distances = (
+        np.abs(hmm.emissions.probabilities[:, None] - true.probabilities[None]).sum(axis=2) / 2
+    )
     found, states = linear_sum_assignment(distances * problem.truth.stationary)
     return gap, float(distances[found, states] @ problem.truth.stationary[states])
 
 
-# ---- tables --------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
-def run(name: str, make: Callable[[int], Problem], seeds: range, iterations: tuple[int, ...], n_starts: int) -> None:
+def run(
+    name: str,
+    make: Callable[[int], Problem],
+    seeds: range,
+    iterations: tuple[int, ...],
+    n_starts: int,
+) -> None:
     print(f"\n{name}")
     found: dict[str, list[tuple[float, float, float]]] = {}
     for seed in seeds:
         problem = make(seed)
-        for label, max_iter in (("odeco, 9 iterations", 9), ("odeco, 100 iterations (default)", 100)):
+        for label, max_iter in (
+            ("odeco, 9 iterations", 9),
+            ("odeco, 100 iterations (default)", 100),
+        ):
             began = time.process_time()
             hmm = odeco_model(problem, seed, max_iter)
             seconds = time.process_time() - began
@@ -223,7 +270,9 @@ def run(name: str, make: Callable[[int], Problem], seeds: range, iterations: tup
         for n_iterations in iterations:
             tried: list[tuple[HMM, float]] = []
             times: list[float] = []
-            peers = peer_models(problem, seed, n_iterations, n_starts if n_iterations == max(iterations) else 1)
+            peers = peer_models(
+                problem, seed, n_iterations, n_starts if n_iterations == max(iterations) else 1
+            )
             while True:
                 began = time.process_time()
                 model = next(peers, None)
@@ -235,13 +284,15 @@ def run(name: str, make: Callable[[int], Problem], seeds: range, iterations: tup
             found.setdefault(label, []).append((*judged(problem, tried[0][0]), times[0]))
             if len(tried) > 1:
                 best = max(tried, key=lambda each: each[1])[0]
-                found.setdefault(f"{label}, best of {len(tried)}", []).append((*judged(problem, best), sum(times)))
+                found.setdefault(f"{label}, best of {len(tried)}", []).append(
+                    (*judged(problem, best), sum(times))
+                )
     for label, results in found.items():
         gaps, errors, seconds_each = zip(*results, strict=True)
         off = "" if np.isnan(errors[0]) else f"   emission {statistics.median(errors):.2f}"
         print(
-            f"  {label:38s} median {statistics.median(gaps):8.4f}   worst {max(gaps):8.4f}{off}"
-            f"   {statistics.median(seconds_each):7.2f} s",
+            f"  {label:38s} median {statistics.median(gaps):8.4f}   worst {max(gaps):8.4f}{off}   "
+            f"{statistics.median(seconds_each):7.2f} s",
             flush=True,
         )
 
@@ -254,7 +305,11 @@ def stream(n_rows: int) -> None:
         raise RuntimeError("Planted symbols have a true model.")
     rng = np.random.default_rng(5)
     model = TensorHMM(10, n_symbols=50, random_state=0).partial_fit(problem.rows)
-    before, seconds, batch = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0, problem.rows.size
+    before, seconds, batch = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        0.0,
+        problem.rows.size,
+    )
     for begin in range(batch, n_rows, batch):
         rows = truth.sample(batch, rng)[0]
         began = time.process_time()
@@ -262,7 +317,10 @@ def stream(n_rows: int) -> None:
         seconds += time.process_time() - began
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     gap, error = judged(problem, _hmm_of(model))
-    print(f"\nA stream of {n_rows:,} symbols: {seconds:.1f} s, gap {gap:.4f}, emission {error:.2f};", end=" ")
+    print(
+        f"\nA stream of {n_rows:,} symbols: {seconds:.1f} s, gap {gap:.4f}, emission {error:.2f};",
+        end=" ",
+    )
     print(f"memory {before / 1024:.0f} MB after the first batch, {after / 1024:.0f} MB at the end")
 
 
@@ -277,7 +335,11 @@ def private(n_seeds: int, sizes: tuple[int, ...], budgets: tuple[float, ...]) ->
                 moves = 0.5 * np.eye(5) + 0.5 * rng.dirichlet(np.ones(5), 5)
                 truth = HMM(np.full(5, 0.2), moves, Categorical(_above(rng, 0.3, 20, 5)))
                 problem = planted(truth, 50 * n_sequences, seed)
-                settings: dict[str, Any] = {"emissions": "categorical", "n_symbols": 20, "random_state": seed}
+                settings: dict[str, Any] = {
+                    "emissions": "categorical",
+                    "n_symbols": 20,
+                    "random_state": seed,
+                }
                 model = TensorHMM(5, epsilon=epsilon, delta=1e-6, **settings)
                 model.fit(problem.rows, lengths=[50] * n_sequences)
                 gaps.append(judged(problem, _hmm_of(model))[0])
@@ -285,14 +347,17 @@ def private(n_seeds: int, sizes: tuple[int, ...], budgets: tuple[float, ...]) ->
                 best = truth.log_likelihoods(problem.fresh, begins_of([50_000])).mean()
                 alone.append(float(best - np.log(frequencies)[problem.fresh].mean()))
             print(
-                f"  {n_sequences:7,} sequences, epsilon {epsilon:g}: median {statistics.median(gaps):.4f}"
-                f"   worst {max(gaps):.4f}   frequencies alone {statistics.median(alone):.4f}",
+                f"  {n_sequences:7,} sequences, epsilon {epsilon:g}: median "
+                f"{statistics.median(gaps):.4f}   worst {max(gaps):.4f}   frequencies alone "
+                f"{statistics.median(alone):.4f}",
                 flush=True,
             )
 
 
 def automatic(n_seeds: int, n_rows: int, first_seed: int) -> None:
-    """The number of states left to the data: how often it is the planted one, and what it costs where it is not."""
+    """The number of states left to the data: how often it is the planted one, and what it costs
+    where it is not.
+    """
     kinds: dict[str, Callable[[int, int], Problem]] = {
         "symbols, clear": lambda seed, k: symbols(seed, n_rows, 0.3, 0.1, k, 25),
         "symbols, blurred": lambda seed, k: symbols(seed, n_rows, 0.3, 0.3, k, 25),
@@ -300,7 +365,11 @@ def automatic(n_seeds: int, n_rows: int, first_seed: int) -> None:
         "vectors, overlapping": lambda seed, k: vectors(seed, "overlapping", n_rows // 2, k),
         "vectors, regimes": lambda seed, _: vectors(seed, "regimes", n_rows // 2),
     }
-    print("\nn_components='auto': planted > chosen (how much worse fresh rows are than with the planted number)")
+    print(
+        "\n"
+        "n_components='auto': planted > chosen (how much worse fresh rows are than with the "
+        "planted number)"
+    )
     right, total, times = 0, 0, []
     for name, make in kinds.items():
         told = []
@@ -318,7 +387,9 @@ def automatic(n_seeds: int, n_rows: int, first_seed: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -349,13 +420,21 @@ def main() -> None:
         odeco_model(symbols(0, 1000, 1.0, 1.0), 0, 3)
         for name, make in cases.items():
             if given.only in name:
-                run(name, make, range(given.first_seed, given.first_seed + n_seeds), iterations, n_starts)
+                run(
+                    name,
+                    make,
+                    range(given.first_seed, given.first_seed + n_seeds),
+                    iterations,
+                    n_starts,
+                )
         if given.only in "auto":
             automatic(1 if quick else 4, 4000 if quick else 20_000, given.first_seed)
         if given.only in "stream":
             stream(1_000_000 if quick else 10_000_000)
         if given.only in "private":
-            private(n_seeds, (5000,) if quick else (2000, 5000, 20_000), (1.0,) if quick else (0.3, 1.0))
+            private(
+                n_seeds, (5000,) if quick else (2000, 5000, 20_000), (1.0,) if quick else (0.3, 1.0)
+            )
 
 
 if __name__ == "__main__":

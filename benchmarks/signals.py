@@ -1,18 +1,21 @@
-"""Independent sources: `TensorICA` beside FastICA (each contrast function) and Picard, planted and from images.
+"""Independent sources: `TensorICA` beside FastICA (each contrast function) and Picard, planted and
+from images.
 
     python benchmarks/signals.py [--quick] [--only WORD] [--seeds N]
 
-The Amari distance of the unmixing times the true mixing from a permutation, times 1000: 0 if all sources are found, and
-some 300 if none is. Median and worst over seeds; CPU seconds on one thread, median. Planted: 20 sources of mixed kinds
-and 100,000 rows. Images: the pixels of photographs, a height map and a slice of a head that scikit-learn and Matplotlib
-ship, as they lie (so that sources are not quite independent) and each in a random order (so that they are).
-`one pass` feeds rows in batches of 10,000 to `partial_fit`. A further table is one pass over 10,000,000 rows.
+The Amari distance of the unmixing times the true mixing from a permutation, times 1000: 0 if all
+sources are found, and some 300 if none is. Median and worst over seeds; CPU seconds on one thread,
+median. Planted: 20 sources of mixed kinds and 100,000 rows. Images: the pixels of photographs, a
+height map and a slice of a head that scikit-learn and Matplotlib ship, as they lie (so that sources
+are not quite independent) and each in a random order (so that they are). `one pass` feeds rows in
+batches of 10,000 to `partial_fit`. A further table is one pass over 10,000,000 rows.
 
-*Patches*: the mean log-likelihood of a row of patches of photographs, with histograms of the sources as densities, for
-the unmixing matrices of each method: sources are not independent here. *More sources than columns*: the cosines of the
-mixing directions in one pass over rows in batches of 50,000, and the error of `transform` and of the best linear
-estimate, over the standard deviation of a source. Speech-like sources are Laplace with a level that changes from row to
-row by a gamma law (kurtosis 15); sparse ones are zero in nine of ten rows. *Gaussian rows*: how often "auto" finds
+*Patches*: the mean log-likelihood of a row of patches of photographs, with histograms of the
+sources as densities, for the unmixing matrices of each method: sources are not independent here.
+*More sources than columns*: the cosines of the mixing directions in one pass over rows in batches
+of 50,000, and the error of `transform` and of the best linear estimate, over the standard deviation
+of a source. Speech-like sources are Laplace with a level that changes from row to row by a gamma
+law (kurtosis 15); sparse ones are zero in nine of ten rows. *Gaussian rows*: how often "auto" finds
 sources.
 """
 
@@ -57,7 +60,9 @@ def draw(kind: str, n: int, rng: np.random.Generator) -> FloatArray:
         "student 3": lambda: rng.standard_t(3, n),
         "student 5": lambda: rng.standard_t(5, n),
         "two humps": lambda: rng.choice([-1.0, 1.0], n) + 0.4 * rng.standard_normal(n),
-        "uneven humps": lambda: np.where(rng.random(n) < 0.25, -1.5, 0.5) + 0.5 * rng.standard_normal(n),
+        "uneven humps": lambda: (
+            np.where(rng.random(n) < 0.25, -1.5, 0.5) + 0.5 * rng.standard_normal(n)
+        ),
         "gamma": lambda: rng.gamma(4, size=n),
         "logistic": lambda: rng.logistic(size=n),
         "beta": lambda: rng.beta(2, 2, n),
@@ -73,7 +78,9 @@ def draw(kind: str, n: int, rng: np.random.Generator) -> FloatArray:
 def planted(kinds: tuple[str, ...], n_sources: int, n_rows: int, seed: int) -> FloatArray:
     """Return sources, n x d, of kinds in turn."""
     rng = np.random.default_rng([7, seed])
-    return np.column_stack([draw(kinds[index % len(kinds)], n_rows, rng) for index in range(n_sources)])
+    return np.column_stack(
+        [draw(kinds[index % len(kinds)], n_rows, rng) for index in range(n_sources)]
+    )
 
 
 def images(shuffled: bool, seed: int) -> FloatArray:
@@ -81,10 +88,17 @@ def images(shuffled: bool, seed: int) -> FloatArray:
     from matplotlib import cbook, image
     from sklearn.datasets import load_sample_image
 
-    pictures = [load_sample_image("china.jpg").mean(axis=2), load_sample_image("flower.jpg").mean(axis=2)]
+    pictures = [
+        load_sample_image("china.jpg").mean(axis=2),
+        load_sample_image("flower.jpg").mean(axis=2),
+    ]
     pictures.append(load_sample_image("china.jpg")[:, ::-1].mean(axis=2)[-256:])
-    pictures.append(image.imread(cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)).mean(axis=2))
-    pictures.append(np.load(cbook.get_sample_data("jacksboro_fault_dem.npz", asfileobj=False))["elevation"])
+    pictures.append(
+        image.imread(cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)).mean(axis=2)
+    )
+    pictures.append(
+        np.load(cbook.get_sample_data("jacksboro_fault_dem.npz", asfileobj=False))["elevation"]
+    )
     with gzip.open(cbook.get_sample_data("s1045.ima.gz", asfileobj=False)) as file:
         pictures.append(np.frombuffer(file.read(), np.uint16).reshape(256, 256))
     rng, columns = np.random.default_rng(seed), []
@@ -126,7 +140,9 @@ def _picard(*, ortho: bool, extended: bool = True) -> Callable[[FloatArray, int]
     def run(rows: FloatArray, seed: int) -> FloatArray:
         from picard import picard
 
-        whitening, rotation, _ = picard(rows.T, ortho=ortho, extended=extended, random_state=seed, max_iter=1000)
+        whitening, rotation, _ = picard(
+            rows.T, ortho=ortho, extended=extended, random_state=seed, max_iter=1000
+        )
         unmixing: FloatArray = rotation @ whitening
         return unmixing
 
@@ -158,7 +174,10 @@ def compare(title: str, make: Callable[[int], FloatArray], n_seeds: int) -> None
             found[name].append((1000 * amari(unmixing @ mixing), time.process_time() - start))
     for name, results in found.items():
         distances, seconds = np.array(results).T
-        print(f"{name:22}{np.median(distances):8.2f}{distances.max():8.2f}{np.median(seconds):9.2f}", flush=True)
+        print(
+            f"{name:22}{np.median(distances):8.2f}{distances.max():8.2f}{np.median(seconds):9.2f}",
+            flush=True,
+        )
 
 
 def long_stream(n_rows: int) -> None:
@@ -175,7 +194,8 @@ def long_stream(n_rows: int) -> None:
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     distance = 1000 * amari(model.components_ @ mixing)
     print(
-        f"\none pass over {n_rows:,} rows of 20 columns: distance {distance:.2f}, {seconds:.1f} s, "
+        "\n"
+        f"one pass over {n_rows:,} rows of 20 columns: distance {distance:.2f}, {seconds:.1f} s, "
         f"{grown:.0f} MB more than after 300,000"
     )
 
@@ -187,11 +207,15 @@ def patches(side: int, n_rows: int) -> None:
 
     from odeco.models.ica.likelihood import histogram, log_densities
 
-    methods = {name: METHODS[name] for name in ("TensorICA", "FastICA, logcosh", "Picard, extended")}
+    methods = {
+        name: METHODS[name] for name in ("TensorICA", "FastICA, logcosh", "Picard, extended")
+    }
     methods["Picard, tanh"] = _picard(ortho=False, extended=False)
     for image in ("china.jpg", "flower.jpg"):
         pixels = load_sample_image(image).astype(float).mean(axis=2) / 25.5
-        rows = extract_patches_2d(pixels, (side, side), max_patches=n_rows, random_state=0).reshape(n_rows, -1)
+        rows = extract_patches_2d(pixels, (side, side), max_patches=n_rows, random_state=0).reshape(
+            n_rows, -1
+        )
         rows = (rows - rows.mean(axis=1, keepdims=True))[:, :-1]
         print(f"\npatches of {side} x {side}, {image}, n = {n_rows:,}: log-likelihood, seconds")
         for name, method in methods.items():
@@ -210,8 +234,12 @@ def many_sources(kind: str, d: int, k: int, n_rows: int, n_seeds: int) -> None:
     """Print how well more sources than columns are found in one pass."""
     draws: dict[str, Callable[[np.random.Generator, tuple[int, int]], FloatArray]] = {
         "Laplace": lambda rng, shape: rng.laplace(size=shape) / np.sqrt(2),
-        "speech-like": lambda rng, shape: rng.laplace(size=shape) * np.sqrt(rng.gamma(0.5, 2, shape) / 2),
-        "sparse": lambda rng, shape: rng.standard_normal(shape) * (rng.random(shape) < 0.1) * np.sqrt(10),
+        "speech-like": lambda rng, shape: (
+            rng.laplace(size=shape) * np.sqrt(rng.gamma(0.5, 2, shape) / 2)
+        ),
+        "sparse": lambda rng, shape: (
+            rng.standard_normal(shape) * (rng.random(shape) < 0.1) * np.sqrt(10)
+        ),
     }
     worst, median, seconds, errors, right = [], [], [], [], 0
     for seed in range(n_seeds):
@@ -235,16 +263,20 @@ def many_sources(kind: str, d: int, k: int, n_rows: int, n_seeds: int) -> None:
         median.append(np.median(np.abs(chosen)))
         rows, truth = sources[:2000] @ mixing.T, sources[:2000]
         linear = (rows - model.mean_) @ model.components_.T
-        own = (model.transform(rows)[:, places] * np.sign(chosen), linear[:, places] * np.sign(chosen))
+        own = (
+            model.transform(rows)[:, places] * np.sign(chosen),
+            linear[:, places] * np.sign(chosen),
+        )
         errors.append([np.sqrt(np.mean((each - truth) ** 2)) for each in own])
         if seed == 0:
             right = (
-                TensorICA("auto", random_state=0).fit(_again(draws[kind], mixing, min(n_rows, 300_000))).n_components_
+                TensorICA("auto", random_state=0)
+                .fit(_again(draws[kind], mixing, min(n_rows, 300_000)))
+                .n_components_
             )
     by_means, by_lines = np.mean(errors, axis=0)
     print(
-        f"{kind:12}{d:4}{k:4}{n_rows:11,}{min(worst):9.4f}{np.median(median):9.4f}{np.median(seconds):8.2f}"
-        f"{by_means:10.2f}{by_lines:8.2f}{right:6}",
+        f"{kind:12}{d:4}{k:4}{n_rows:11,}{min(worst):9.4f}{np.median(median):9.4f}{np.median(seconds):8.2f}{by_means:10.2f}{by_lines:8.2f}{right:6}",
         flush=True,
     )
 
@@ -263,7 +295,10 @@ def gaussian_rows(n_seeds: int) -> None:
             rows = generator.standard_normal((n_rows, d)) @ generator.standard_normal((d, d))
             numbers.append(TensorICA("auto", random_state=seed).fit(rows).n_components_)
         wrong = sum(number > 0 for number in numbers)
-        print(f"Gaussian rows, d = {d}, n = {n_rows:,}: sources in {wrong} of {n_seeds} runs", flush=True)
+        print(
+            f"Gaussian rows, d = {d}, n = {n_rows:,}: sources in {wrong} of {n_seeds} runs",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -278,7 +313,10 @@ def main() -> None:
     tables: dict[str, tuple[Callable[[int], FloatArray], int]] = {}
     for name, kinds in KINDS.items():
         tables[f"{name}, d = 20, n = {n_rows:,}"] = (partial(planted, kinds, 20, n_rows), n_seeds)
-    tables["ten kinds, d = 10, n = 2,000"] = (partial(planted, KINDS["ten kinds"], 10, 2000), 2 * n_seeds)
+    tables["ten kinds, d = 10, n = 2,000"] = (
+        partial(planted, KINDS["ten kinds"], 10, 2000),
+        2 * n_seeds,
+    )
     tables["images, d = 6, n = 65,536"] = (partial(images, False), n_seeds)
     tables["images, shuffled"] = (partial(images, True), n_seeds)
     for title, (make, number) in tables.items():
@@ -292,10 +330,16 @@ def main() -> None:
     for kind in ("Laplace", "speech-like", "sparse"):
         if chosen.only in f"more sources than columns, {kind}":
             print(
-                f"\nmore sources than columns, {kind}, one pass, {n_seeds} seeds\n{'':12}{'d':>4}{'k':>4}{'n':>11}"
-                f"{'worst':>9}{'median':>9}{'seconds':>8}{'transform':>10}{'linear':>8}{'auto':>6}"
+                "\n"
+                f"more sources than columns, {kind}, one pass, {n_seeds} seeds\n"
+                f"{'':12}{'d':>4}{'k':>4}{'n':>11}{'worst':>9}{'median':>9}{'seconds':>8}{'transform':>10}{'linear':>8}{'auto':>6}"
             )
-            for d, k, n in ((10, 12, 100_000), (10, 15, 300_000), (10, 20, 1_000_000), (20, 30, 1_000_000)):
+            for d, k, n in (
+                (10, 12, 100_000),
+                (10, 15, 300_000),
+                (10, 20, 1_000_000),
+                (20, 30, 1_000_000),
+            ):
                 many_sources(kind, d, k, n // 10 if quick else n, n_seeds)
     if chosen.only in "Gaussian rows":
         gaussian_rows(20 if quick else 50)

@@ -1,10 +1,12 @@
-"""Soak: millions of rows pushed in pieces of random size by processes that are killed at random; nothing is lost.
+"""Soak: millions of rows pushed in pieces of random size by processes that are killed at random;
+nothing is lost.
 
     python benchmarks/soak.py --rows 10000000
 
-A worker pushes rows of a fixed stream to an OnlineDecomposer and saves a checkpoint now and then; the parent kills it
-without warning again and again, and starts the next. At the end the components must equal, bit for bit, those of a
-run that was left alone, and the worker's memory must not have grown.
+A worker pushes rows of a fixed stream to an OnlineDecomposer and saves a checkpoint now and then;
+the parent kills it without warning again and again, and starts the next. At the end the components
+must equal, bit for bit, those of a run that was left alone, and the worker's memory must not have
+grown.
 """
 
 from __future__ import annotations
@@ -45,8 +47,14 @@ def work(checkpoint: Path, n_rows: int, answer: Path) -> None:
     if checkpoint.exists():
         online = odeco.OnlineDecomposer.load(checkpoint)
     else:
-        online = odeco.OnlineDecomposer(N_COMPONENTS, method="power", batch_size=BATCH, n_iterations=15, rng=0)
-    pieces, saved, sizes = np.random.default_rng(os.getpid()), time.monotonic(), [resident_megabytes()]
+        online = odeco.OnlineDecomposer(
+            N_COMPONENTS, method="power", batch_size=BATCH, n_iterations=15, rng=0
+        )
+    pieces, saved, sizes = (
+        np.random.default_rng(os.getpid()),
+        time.monotonic(),
+        [resident_megabytes()],
+    )
     while online.n_rows < n_rows:
         number, offset = divmod(online.n_rows, BLOCK)
         rows = block_of_rows(number)[offset:]
@@ -93,9 +101,16 @@ def main() -> None:
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
                 n_kills += 1
-        whole, killed = (odeco.Components.load(folder / f"{name}.npz") for name in ("alone", "killed"))
-        same = np.array_equal(whole.vectors, killed.vectors) and np.array_equal(whole.weights, killed.weights)
-    print(f"{n_rows:,} rows in {seconds:.0f} s left alone; killed {n_kills} times; bit-identical: {same}")
+        whole, killed = (
+            odeco.Components.load(folder / f"{name}.npz") for name in ("alone", "killed")
+        )
+        same = np.array_equal(whole.vectors, killed.vectors) and np.array_equal(
+            whole.weights, killed.weights
+        )
+    print(
+        f"{n_rows:,} rows in {seconds:.0f} s left alone; killed {n_kills} times; bit-identical: "
+        f"{same}"
+    )
     print(f"resident size grew by {float(growth):.1f} MB over the second half of the run")
     if not same:
         sys.exit(1)

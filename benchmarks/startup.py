@@ -2,9 +2,9 @@
 
     python benchmarks/startup.py
 
-Every row is a process of its own, and the figure the median of its CPU seconds (of all its threads) over `--repeats`
-runs. Imports are also given beyond NumPy's own. The first fit runs with an empty cache of compiled kernels, which the
-second fit, in another process, then finds.
+Every row is a process of its own, and the figure the median of its CPU seconds (of all its threads)
+over `--repeats` runs. Imports are also given beyond NumPy's own. The first fit runs with an empty
+cache of compiled kernels, which the second fit, in another process, then finds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ IMPORTS = {
     "import numpy": "import numpy",
     "import odeco": "import numpy, odeco",
     "odeco.decompose (first use)": "import numpy, odeco; odeco.decompose",
-    "every name of dir(odeco)": "import numpy, odeco; [getattr(odeco, name) for name in dir(odeco)]",
+    "every name of dir(odeco)": (
+        "import numpy, odeco; [getattr(odeco, name) for name in dir(odeco)]"
+    ),
     "import scikit-learn's base classes": "import numpy, sklearn.base, sklearn.utils.validation",
     "odeco.models.TensorMixture (first use)": "import numpy, odeco; odeco.models.TensorMixture",
     "odeco.models.TensorLDA (first use)": "import numpy, odeco; odeco.models.TensorLDA",
 }
-COMMANDS = ("--version", "--help", "decompose --help", "learn mixture --help", "topics --help")
+COMMANDS = (
+    "--version",
+    "--help",
+    "decompose --help",
+    "learn mixture --help",
+    "learn topics --help",
+)
 FIT = """
 import numpy as np
 from odeco.models import TensorLDA
@@ -41,8 +49,12 @@ TensorLDA(5, random_state=0).fit(counts)
 def cpu_seconds(*arguments: str, cache: str = "") -> float:
     """Run Python with these arguments, and return the CPU seconds of the process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", **({"NUMBA_CACHE_DIR": cache} if cache else {}))
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
+    environment = dict(
+        os.environ, OPENBLAS_NUM_THREADS="1", **({"NUMBA_CACHE_DIR": cache} if cache else {})
+    )
+    subprocess.run(
+        [sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

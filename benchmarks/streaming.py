@@ -1,15 +1,16 @@
-"""Rows and seconds that each streaming method needs, and how errors grow with dimension and shrink with rows.
+"""Rows and seconds that each streaming method needs, and how errors grow with dimension and shrink
+with rows.
 
-    python benchmarks/streaming.py [--quick] [--only methods|rounds|scaling]
+    python benchmarks/streaming.py [--quick] [--only methods|scaling]
 
-The planted stream: x = V s + σ g with orthonormal V (d x k), independent sources s that are centred Gamma(1) variables,
-and Gaussian noise g. Its third moment is Σ 2 vᵢ ⊗ vᵢ ⊗ vᵢ. Rows are float32. Making them is not counted in any time:
-a clock runs only while the library has the rows.
+The planted stream: x = V s + σ g with orthonormal V (d x k), independent sources s that are centred
+Gamma(1) variables, and Gaussian noise g. Its third moment is Σ 2 vᵢ ⊗ vᵢ ⊗ vᵢ. Rows are float32.
+Making them is not counted in any time: a clock runs only while the library has the rows.
 
-Table 1: the worst angle of a component, in radians, over several seeds, for the core method, Algorithm 2, and online
-gradient descent with a learning rate tuned on other rows of the same number. Table 2: what the core method needs to be
-as accurate. Table 3: how many rounds the core method needs to find the span. Tables 4 and 5: error against the rows n
-behind each answer and the dimension d, with fitted exponents.
+Table 1: the worst angle of a component, in radians, over several seeds, for the core method,
+Algorithm 2, and online gradient descent with a learning rate tuned on other rows of the same
+number. Table 2: what the core method needs to be as accurate. Tables 3 and 4: error against the
+rows n behind each answer and the dimension d, with fitted exponents.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ from numpy.typing import NDArray
 
 import odeco
 from odeco._util.types import FloatArray
-from odeco.online import RowSum
-from odeco.online.entries import CoreSolver
-from odeco.reproduction.baselines import online_sgd, tune_learning_rate
-from odeco.reproduction.baselines.sgd import DivergedError
-from odeco.reproduction.report import log_slope
-from odeco.reproduction.streaming import N_ITERATIONS, N_RESTARTS, SGD_BATCH, SGD_RATES, SGD_RESTARTS, SkewedStream
 from odeco.tensors.components import HasComponents
+from reproduction.baselines import online_sgd, tune_learning_rate
+from reproduction.baselines.sgd import DivergedError
+from reproduction.report import log_slope
+from reproduction.streaming import (
+    N_ITERATIONS,
+    N_RESTARTS,
+    SGD_BATCH,
+    SGD_RATES,
+    SGD_RESTARTS,
+    SkewedStream,
+)
 
 GE_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 #: Tuning must not see the rows that are decomposed.
@@ -95,9 +101,13 @@ class Outcome:
 
 
 def core_in_passes(problem: Problem, n_rows: int, n_passes: int = 3) -> Outcome:
-    """Run the core method over rows in memory: one pass for a sample, which is searched, and others that refine."""
+    """Run the core method over rows in memory: one pass for a sample, which is searched, and others
+    that refine.
+    """
     rows, clock = problem.rows(n_rows), Clock()
-    run = partial(odeco.decompose_stream, rows, problem.n_components, method="core", n_passes=n_passes)
+    run = partial(
+        odeco.decompose_stream, rows, problem.n_components, method="core", n_passes=n_passes
+    )
     found = clock.run(lambda: run(rng=problem.seed))
     return Outcome(problem.angles(found), clock.seconds)
 
@@ -107,22 +117,15 @@ def core_refined(problem: Problem, n_rows: int) -> Outcome:
     return core_in_passes(problem, n_rows, n_passes=6)
 
 
-def core_after_rounds(problem: Problem, n_rows: int, n_rounds: int) -> Outcome:
-    """Run the core method without refinement, with so many rounds for the span."""
-    rows = problem.rows(n_rows)
-    search = CoreSolver.start(problem.dimension, problem.n_components, n_rounds=n_rounds, rng=problem.seed)
-    while search.found is None:
-        total = RowSum(search.query, search.probes, order=3)
-        total.update(rows)
-        search = search.advance(total.mean())
-    return Outcome(problem.angles(search.found), float("nan"))
-
-
 def core_in_one_pass(problem: Problem, n_rows: int) -> Outcome:
     """Run the core method over a stream that is read once."""
     clock = Clock()
     stream = clock.stream(problem.blocks(n_rows))
-    found = clock.run(lambda: odeco.decompose_stream(stream, problem.n_components, method="core", rng=problem.seed))
+    found = clock.run(
+        lambda: odeco.decompose_stream(
+            stream, problem.n_components, method="core", rng=problem.seed
+        )
+    )
     return Outcome(problem.angles(found), clock.seconds)
 
 
@@ -210,33 +213,48 @@ def report(name: str, n_rows: int, outcomes: list[Outcome]) -> tuple[float, floa
     seconds = np.array([outcome.seconds for outcome in outcomes])
     found = np.mean([outcome.angles < np.pi / 4 for outcome in outcomes])
     print(
-        f"{name:34s} {n_rows:10,d} {np.median(worst):8.4f}   {worst.min():.4f} to {worst.max():.4f} {found:7.0%} "
-        f"{np.median(seconds):9.3f}   {seconds.min():.3f} to {seconds.max():.3f}",
+        f"{name:34s} {n_rows:10,d} {np.median(worst):8.4f}   {worst.min():.4f} to "
+        f"{worst.max():.4f} {found:7.0%} {np.median(seconds):9.3f}   {seconds.min():.3f} to "
+        f"{seconds.max():.3f}",
         flush=True,
     )
     return float(np.median(worst)), float(np.median(seconds))
 
 
-def compare(dimension: int, n_components: int, sigma: float, totals: list[int], n_seeds: int) -> None:
+def compare(
+    dimension: int, n_components: int, sigma: float, totals: list[int], n_seeds: int
+) -> None:
     """Print tables 1 and 2."""
     problems = [Problem(dimension, n_components, sigma, seed) for seed in range(n_seeds)]
     core_in_passes(problems[0], 1000)  # threads and libraries start here, not in the first row
     print(
-        f"Table 1. d = {dimension}, k = {n_components}, sigma = {sigma}; {n_seeds} seeds. Worst angle of a component, "
-        "in radians: median and range.\nfound: components within 45 degrees. "
-        f"Algorithm 2: L = {N_RESTARTS}, R = {N_ITERATIONS}. SGD: {SGD_BATCH} rows a step; Huang et al. 2015 with "
-        f"{SGD_RESTARTS} restarts;\nGe et al. 2015 on the fourth cumulant, which needs k = d: it is told the span.\n"
+        f"Table 1. d = {dimension}, k = {n_components}, sigma = {sigma}; {n_seeds} seeds. Worst "
+        "angle of a component, in radians: median and range.\n"
+        f"found: components within 45 degrees. Algorithm 2: L = {N_RESTARTS}, R = {N_ITERATIONS}. "
+        f"SGD: {SGD_BATCH} rows a step; Huang et al. 2015 with {SGD_RESTARTS} restarts;\n"
+        "Ge et al. 2015 on the fourth cumulant, which needs k = d: it is told the span.\n"
     )
-    print(f"{'method':34s} {'rows':>10} {'angle':>8}   {'range':16} {'found':>7} {'seconds':>9}   range")
+    print(
+        f"{'method':34s} {'rows':>10} {'angle':>8}   {'range':16} {'found':>7} {'seconds':>9}   "
+        "range"
+    )
     for n_rows in (2_000, 20_000):
-        report("core, passes over the same rows", n_rows, [core_in_passes(problem, n_rows) for problem in problems])
+        report(
+            "core, passes over the same rows",
+            n_rows,
+            [core_in_passes(problem, n_rows) for problem in problems],
+        )
     for n_rows in (20_000, 200_000):
-        report("core, one pass", n_rows, [core_in_one_pass(problem, n_rows) for problem in problems])
+        report(
+            "core, one pass", n_rows, [core_in_one_pass(problem, n_rows) for problem in problems]
+        )
     rivals = []
     for total in totals:
         # Whole batches only.
         n_rows = total // (n_components * N_ITERATIONS) * n_components * N_ITERATIONS
-        found = report("Algorithm 2", n_rows, [algorithm_2(problem, n_rows) for problem in problems])
+        found = report(
+            "Algorithm 2", n_rows, [algorithm_2(problem, n_rows) for problem in problems]
+        )
         rivals.append(("Algorithm 2", n_rows, *found))
     for descent in DESCENTS:
         for total in totals:
@@ -245,8 +263,10 @@ def compare(dimension: int, n_components: int, sigma: float, totals: list[int], 
             found = report(name, total, [descent.run(problem, total, rate) for problem in problems])
             rivals.append((name, total, *found))
     print(
-        "\nTable 2. The fewest rows, out of 1,000, 1,414, 2,000, ..., with which core in passes has at most the median "
-        "angle of its rival.\nAims against Algorithm 2: at least 50 times fewer rows, 20 times less time.\n"
+        "\n"
+        "Table 2. The fewest rows, out of 1,000, 1,414, 2,000, ..., with which core in passes has "
+        "at most the median angle of its rival.\n"
+        "Aims against Algorithm 2: at least 50 times fewer rows, 20 times less time.\n"
     )
     print(
         f"{'rival':30s} {'its rows':>10} {'angle':>8} {'core rows':>10} {'angle':>8} "
@@ -267,29 +287,16 @@ def compare(dimension: int, n_components: int, sigma: float, totals: list[int], 
         reached, core_seconds = measured[candidate]
         verdict = "" if reached <= angle else "  (not reached)"
         print(
-            f"{name:30s} {n_rows:10,d} {angle:8.4f} {candidate:10,d} {reached:8.4f} {n_rows / candidate:11.1f} "
-            f"{seconds / core_seconds:10.1f}{verdict}",
+            f"{name:30s} {n_rows:10,d} {angle:8.4f} {candidate:10,d} {reached:8.4f} "
+            f"{n_rows / candidate:11.1f} {seconds / core_seconds:10.1f}{verdict}",
             flush=True,
         )
 
 
-def rounds(settings: list[tuple[int, int, float, int]], n_seeds: int) -> None:
-    """Print table 3."""
-    counts = range(1, 9)
-    print(
-        "\nTable 3. Core without refinement: worst angle after so many rounds for the span, "
-        f"median of {n_seeds} seeds.\n"
-    )
-    print(f"{'d':>5} {'k':>3} {'sigma':>6} {'rows':>8} " + " ".join(f"{count:7d}" for count in counts))
-    for dimension, n_components, sigma, n_rows in settings:
-        problems = [Problem(dimension, n_components, sigma, seed) for seed in range(n_seeds)]
-        medians = [np.median([core_after_rounds(each, n_rows, count).worst for each in problems]) for count in counts]
-        listed = " ".join(f"{median:7.4f}" for median in medians)
-        print(f"{dimension:5d} {n_components:3d} {sigma:6.1f} {n_rows:8,d} {listed}", flush=True)
-
-
 def fitted_exponent(variable: list[int], value: list[list[float]]) -> tuple[float, float]:
-    """Return slope and standard error of a least squares line through logarithms, of all seeds together."""
+    """Return slope and standard error of a least squares line through logarithms, of all seeds
+    together.
+    """
     slope = log_slope(np.repeat(variable, [len(each) for each in value]), np.concatenate(value))
     return slope.value, slope.error
 
@@ -301,8 +308,10 @@ def root_mean_square(angles: FloatArray) -> float:
 Method = Callable[[Problem, int], Outcome]
 
 
-def scaling(rows: list[int], dimensions: list[int], n_seeds: int, n_components: int, sigma: float) -> None:
-    """Print tables 4 and 5."""
+def scaling(
+    rows: list[int], dimensions: list[int], n_seeds: int, n_components: int, sigma: float
+) -> None:
+    """Print tables 3 and 4."""
     n_batches = n_components * N_ITERATIONS
     methods: list[tuple[str, Method, int]] = [
         ("Algorithm 2", algorithm_2, n_batches),
@@ -311,9 +320,11 @@ def scaling(rows: list[int], dimensions: list[int], n_seeds: int, n_components: 
     ]
     middle_rows, middle_dimension = rows[-1], dimensions[(len(dimensions) - 1) // 2]
     print(
-        f"\nTable 4. Error (root mean square angle; median of {n_seeds} seeds) against rows n behind each answer and "
-        f"dimension d; k = {n_components}, sigma = {sigma}.\nAlgorithm 2 reads {n_batches} n rows, core n, in passes; "
-        "refined: with four refining passes instead of one.\n"
+        "\n"
+        f"Table 3. Error (root mean square angle; median of {n_seeds} seeds) against rows n "
+        f"behind each answer and dimension d; k = {n_components}, sigma = {sigma}.\n"
+        f"Algorithm 2 reads {n_batches} n rows, core n, in passes; refined: with four refining "
+        "passes instead of one.\n"
         "predicted: derived from the moments of one row, no constant fitted.\n"
     )
     print(f"{'method':14s} {'d':>5} {'n':>9} {'error':>8} {'predicted':>10} {'ratio':>6}")
@@ -325,35 +336,62 @@ def scaling(rows: list[int], dimensions: list[int], n_seeds: int, n_components: 
         ):
             errors = []
             for dimension, n in settings:
-                problems = [Problem(dimension, n_components, sigma, seed) for seed in range(n_seeds)]
-                errors.append([root_mean_square(method(problem, factor * n).angles) for problem in problems])
+                problems = [
+                    Problem(dimension, n_components, sigma, seed) for seed in range(n_seeds)
+                ]
+                errors.append(
+                    [root_mean_square(method(problem, factor * n).angles) for problem in problems]
+                )
                 typical = float(np.median(errors[-1]))
                 expected = Problem(dimension, n_components, sigma, 0).predicted_error(n)
                 print(
-                    f"{name:14s} {dimension:5d} {n:9,d} {typical:8.4f} {expected:10.4f} {typical / expected:6.2f}",
+                    (
+                        f"{name:14s} {dimension:5d} {n:9,d} {typical:8.4f} {expected:10.4f} "
+                        f"{typical / expected:6.2f}"
+                    ),
                     flush=True,
                 )
-            values = [n for _, n in settings] if variable == "n" else [dimension for dimension, _ in settings]
-            summary.append((name, f"error against {variable}", fitted_exponent(values, errors), variable == "n"))
-    print("\nTable 5. Fitted exponents beside those of Theorem 3.1: error ~ sigma sqrt(d / n).\n")
+            values = (
+                [n for _, n in settings]
+                if variable == "n"
+                else [dimension for dimension, _ in settings]
+            )
+            summary.append(
+                (
+                    name,
+                    f"error against {variable}",
+                    fitted_exponent(values, errors),
+                    variable == "n",
+                )
+            )
+    print("\nTable 4. Fitted exponents beside those of Theorem 3.1: error ~ sigma sqrt(d / n).\n")
     print(f"{'method':14s} {'fit':26s} {'exponent':>9} {'std. error':>11} {'theorem':>8}")
     for name, what, (slope, error), in_rows in summary:
         print(f"{name:14s} {what:26s} {slope:9.3f} {error:11.3f} {-0.5 if in_rows else 0.5:8.1f}")
     for name, method, factor in methods:
         needed = [
-            [rows_needed(method, factor, Problem(dimension, n_components, sigma, seed)) for seed in range(n_seeds)]
+            [
+                rows_needed(method, factor, Problem(dimension, n_components, sigma, seed))
+                for seed in range(n_seeds)
+            ]
             for dimension in dimensions
         ]
         slope, error = fitted_exponent(dimensions, needed)
-        print(f"{name:14s} {'rows for 2/sqrt(d), in d':26s} {slope:9.3f} {error:11.3f} {2.0:8.1f}", flush=True)
+        print(
+            f"{name:14s} {'rows for 2/sqrt(d), in d':26s} {slope:9.3f} {error:11.3f} {2.0:8.1f}",
+            flush=True,
+        )
         listed = ", ".join(
-            f"{dimension}: {np.median(each):,.0f}" for dimension, each in zip(dimensions, needed, strict=True)
+            f"{dimension}: {np.median(each):,.0f}"
+            for dimension, each in zip(dimensions, needed, strict=True)
         )
         print(f"{'':14s} n needed, median, at d = {listed}")
 
 
 def rows_needed(method: Method, factor: int, problem: Problem) -> float:
-    """Return the n at which the error falls to 2/√d: doubled from d on, then interpolated in logarithms."""
+    """Return the n at which the error falls to 2/√d: doubled from d on, then interpolated in
+    logarithms.
+    """
     aim, n = 2 / np.sqrt(problem.dimension), problem.dimension
     before = float("nan")
     while True:
@@ -367,15 +405,20 @@ def rows_needed(method: Method, factor: int, problem: Problem) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer seeds, rows and dimensions: below one minute")
-    parser.add_argument("--only", choices=["methods", "rounds", "scaling"], help="tables 1 and 2, 3, or 4 and 5")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer seeds, rows and dimensions: below one minute"
+    )
+    parser.add_argument("--only", choices=["methods", "scaling"], help="tables 1 and 2, or 3 and 4")
     arguments = parser.parse_args()
     quick, chosen = arguments.quick, arguments.only
     if chosen in (None, "methods"):
-        compare(200, 5, 0.3, totals=[200_000] if quick else [200_000, 2_000_000], n_seeds=3 if quick else 5)
-    if chosen in (None, "rounds"):
-        settings = [(200, 5, 0.3, 2_000), (200, 5, 0.3, 20_000), (50, 3, 1.0, 8_000), (100, 3, 1.0, 32_000)]
-        rounds(settings, n_seeds=3 if quick else 7)
+        compare(
+            200,
+            5,
+            0.3,
+            totals=[200_000] if quick else [200_000, 2_000_000],
+            n_seeds=3 if quick else 5,
+        )
     if chosen in (None, "scaling"):
         rows, dimensions = ([1_000, 2_000, 4_000], [25, 50])
         if not quick:

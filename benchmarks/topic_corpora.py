@@ -1,4 +1,6 @@
-"""Real text for benchmarks: words in at least 20 documents and at most a tenth of them, documents of 12 tokens."""
+"""Real text for benchmarks: words in at least 20 documents and at most a tenth of them, documents
+of 12 tokens.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,12 @@ def read_corpus(folder: Path, name: str, seed: int, *, short: bool = False) -> C
 
 
 def read_parts(folder: Path, name: str, seed: int = 1) -> tuple[Corpus, Corpus]:
-    """Return the choice part, on which settings are chosen, and the part that is reported; they share no document.
+    """Return the choice part, on which settings are chosen, and the part that is reported; they
+    share no document.
 
-    A twentieth of the documents is the choice part, another one tests, and nine tenths are learnt from: as many as
-    `read_corpus` leaves for that. Newsgroups comes with its test documents, so 19 of 20 are left there.
+    A twentieth of the documents is the choice part, another one tests, and nine tenths are learnt
+    from: as many as `read_corpus` leaves for that. Newsgroups comes with its test documents, so 19
+    of 20 are left there.
     """
     documents, test = _read_pruned(folder, name)
     rng = np.random.default_rng(seed)
@@ -57,12 +61,16 @@ def read_parts(folder: Path, name: str, seed: int = 1) -> tuple[Corpus, Corpus]:
     if test is None:
         test, rest = documents[np.sort(rest[:size])], rest[size:]
     judges, learnt = chosen[: size // JUDGES], chosen[size // JUDGES :]
-    choice = Corpus(name, documents[np.sort(learnt)], *split_documents(documents[np.sort(judges)], rng))
+    choice = Corpus(
+        name, documents[np.sort(learnt)], *split_documents(documents[np.sort(judges)], rng)
+    )
     return choice, Corpus(name, documents[np.sort(rest)], *split_documents(test, rng))
 
 
 def shorten(counts: Any, rng: np.random.Generator) -> Any:
-    """Return 3 to 8 words of each document, drawn without replacement: short texts, about as long as titles."""
+    """Return 3 to 8 words of each document, drawn without replacement: short texts, about as long
+    as titles.
+    """
     words = np.repeat(counts.indices, counts.data.astype(np.int64))
     lengths = np.asarray(counts.sum(axis=1), dtype=np.int64).ravel()
     documents = np.repeat(np.arange(counts.shape[0]), lengths)
@@ -70,7 +78,9 @@ def shorten(counts: Any, rng: np.random.Generator) -> Any:
     place = np.arange(words.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     kept = place < rng.integers(SHORT[0], SHORT[1] + 1, counts.shape[0])[documents]
     ones = np.ones(int(kept.sum()), dtype=counts.dtype)
-    return sparse.csr_array(sparse.coo_array((ones, (documents[kept], words[kept])), shape=counts.shape))
+    return sparse.csr_array(
+        sparse.coo_array((ones, (documents[kept], words[kept])), shape=counts.shape)
+    )
 
 
 def _read_pruned(folder: Path, name: str) -> tuple[Any, Any]:
@@ -78,13 +88,19 @@ def _read_pruned(folder: Path, name: str) -> tuple[Any, Any]:
     documents = _read(folder / ("newsgroups_train.npz" if name == "newsgroups" else f"{name}.npz"))
     frequency = np.bincount(documents.indices, minlength=documents.shape[1])
     kept = (frequency >= FEWEST_DOCUMENTS) & (frequency <= LARGEST_SHARE * documents.shape[0])
-    test = _long_enough(_read(folder / "newsgroups_test.npz")[:, kept]) if name == "newsgroups" else None
+    test = (
+        _long_enough(_read(folder / "newsgroups_test.npz")[:, kept])
+        if name == "newsgroups"
+        else None
+    )
     return _long_enough(documents[:, kept]), test
 
 
 def _read(path: Path) -> Any:
     with np.load(path, allow_pickle=False) as file:
-        return sparse.csr_array((file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"]))
+        return sparse.csr_array(
+            (file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"])
+        )
 
 
 def _long_enough(counts: Any) -> Any:

@@ -1,24 +1,27 @@
-"""Topics from text: perplexity and coherence against time, beside scikit-learn, gensim and tomotopy.
+"""Topics from text: perplexity and coherence against time, beside scikit-learn, gensim and
+tomotopy.
 
     python benchmarks/topics.py                            real text, k = 20, 50 and 200
     python benchmarks/topics.py --short                    3 to 8 words drawn from each document
-    python benchmarks/topics.py --planted                  planted topics: error and time beside scikit-learn
-    python benchmarks/topics.py --private                  the same real text under differential privacy
-    python benchmarks/topics.py --quick                    a small corpus and short runs, to see that it works
+    python benchmarks/topics.py --planted  planted topics: error and time beside scikit-learn
+    python benchmarks/topics.py --private  the same real text under differential privacy
+    python benchmarks/topics.py --quick  a small corpus and short runs, to see that it works
 
-Corpora: words in at least 20 documents and at most a tenth of them (this drops stop words), documents of at least 12
-tokens. A tenth of the documents is held out, the same for every method; newsgroups comes with its test documents.
-Each token of a test document is observed or held out by a fair coin; proportions are inferred from the observed half
-by the same fixed point for every method, given its topics and its alpha, and the perplexity is that of the held-out
-half. Coherence is the mean NPMI of the ten leading words in the training documents.
+Corpora: words in at least 20 documents and at most a tenth of them (this drops stop words),
+documents of at least 12 tokens. A tenth of the documents is held out, the same for every method;
+newsgroups comes with its test documents. Each token of a test document is observed or held out by a
+fair coin; proportions are inferred from the observed half by the same fixed point for every method,
+given its topics and its alpha, and the perplexity is that of the held-out half. Coherence is the
+mean NPMI of the ten leading words in the training documents.
 
 Numbers of topics with fewer than 100 documents each are left out.
 
-Time is that of training alone: a peer's conversion of the corpus to its own format is not counted, ours (from CSR) is.
-Compiled functions are called once before; that time is printed, and is short when they are on disk from an earlier
-run. The settings of the sweeps were chosen while looking at the split of seed 0; the default is another.
-On real text all methods use two threads. With --processor-time seconds are those of all processors together, for a
-machine that has other work. A peer that is not installed is left out, and said to be.
+Time is that of training alone: a peer's conversion of the corpus to its own format is not counted,
+ours (from CSR) is. Compiled functions are called once before; that time is printed, and is short
+when they are on disk from an earlier run. The settings of the sweeps were chosen while looking at
+the split of seed 0; the default is another. On real text all methods use two threads. With
+--processor-time seconds are those of all processors together, for a machine that has other work. A
+peer that is not installed is left out, and said to be.
 """
 
 from __future__ import annotations
@@ -93,7 +96,12 @@ def scikit_learn(train: Any, k: int, longest: float, batch_size: int = 1024) -> 
         seconds += Clock.read() - start
         epoch += 1
         topics = model.components_ / model.components_.sum(axis=1, keepdims=True)
-        yield Fit(f"batches of {batch_size}, {epoch} epochs", seconds, topics, np.full(k, model.doc_topic_prior_))
+        yield Fit(
+            f"batches of {batch_size}, {epoch} epochs",
+            seconds,
+            topics,
+            np.full(k, model.doc_topic_prior_),
+        )
 
 
 def gensim(train: Any, k: int, longest: float) -> Iterator[Fit]:
@@ -106,10 +114,22 @@ def gensim(train: Any, k: int, longest: float) -> Iterator[Fit]:
     while seconds < longest / 2:
         start = Clock.read()
         model = LdaMulticore(
-            documents, k, words, workers=THREADS, passes=passes, chunksize=1000, alpha="asymmetric", random_state=0
+            documents,
+            k,
+            words,
+            workers=THREADS,
+            passes=passes,
+            chunksize=1000,
+            alpha="asymmetric",
+            random_state=0,
         )
         seconds = Clock.read() - start
-        yield Fit(f"asymmetric alpha, {passes} passes", seconds, model.get_topics().astype(float), model.alpha)
+        yield Fit(
+            f"asymmetric alpha, {passes} passes",
+            seconds,
+            model.get_topics().astype(float),
+            model.alpha,
+        )
         passes *= 3
 
 
@@ -132,13 +152,20 @@ def tomotopy(train: Any, k: int, longest: float, alpha: float = 0.1) -> Iterator
         places = np.array([int(word) for word in model.used_vocabs])
         for topic in range(k):
             topics[topic, places] = model.get_topic_word_dist(topic)
-        yield Fit(f"alpha from {alpha}, {wanted} iterations", seconds, topics, np.array(model.alpha, dtype=float))
+        yield Fit(
+            f"alpha from {alpha}, {wanted} iterations",
+            seconds,
+            topics,
+            np.array(model.alpha, dtype=float),
+        )
         if seconds > longest:
             return
 
 
 def factorise(train: Any, k: int, longest: float) -> Iterator[Fit]:
-    """Non-negative matrix factorisation of tf-idf; without a prior of its own, so that α is 5 in all or 1."""
+    """Non-negative matrix factorisation of tf-idf; without a prior of its own, so that α is 5 in
+    all or 1.
+    """
     from sklearn.decomposition import NMF
     from sklearn.feature_extraction.text import TfidfTransformer
 
@@ -149,7 +176,10 @@ def factorise(train: Any, k: int, longest: float) -> Iterator[Fit]:
     if seconds <= longest:
         for mass in (1.0, 5.0):
             yield Fit(
-                f"tf-idf, α₀ = {mass:g}", seconds, topics / topics.sum(axis=1, keepdims=True), np.full(k, mass / k)
+                f"tf-idf, α₀ = {mass:g}",
+                seconds,
+                topics / topics.sum(axis=1, keepdims=True),
+                np.full(k, mass / k),
             )
 
 
@@ -160,15 +190,22 @@ METHODS: dict[str, list[Method]] = {
     "tomotopy": [tomotopy, lambda train, k, longest: tomotopy(train, k, longest, 1.0)],
     "NMF": [factorise],
 }
-MODULES = {"odeco": "odeco", "scikit-learn": "sklearn", "gensim": "gensim", "tomotopy": "tomotopy", "NMF": "sklearn"}
+MODULES = {
+    "odeco": "odeco",
+    "scikit-learn": "sklearn",
+    "gensim": "gensim",
+    "tomotopy": "tomotopy",
+    "NMF": "sklearn",
+}
 
 
 def compare(corpus: Corpus, k: int, budgets: list[float], names: list[str]) -> None:
     """Print one corpus: a row a fit, then who is lowest within each budget."""
     shape = corpus.train.shape
     print(
-        f"\n{corpus.name}: {shape[0]:,} documents, {shape[1]:,} words, {corpus.train.sum():,} tokens; "
-        f"{corpus.observed.shape[0]:,} test documents; k = {k}"
+        "\n"
+        f"{corpus.name}: {shape[0]:,} documents, {shape[1]:,} words, {corpus.train.sum():,} "
+        f"tokens; {corpus.observed.shape[0]:,} test documents; k = {k}"
     )
     print(f"{'library':>12}  {'setting':<36} {'seconds':>8} {'perplexity':>10} {'NPMI':>6}")
     reached: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
@@ -176,15 +213,34 @@ def compare(corpus: Corpus, k: int, budgets: list[float], names: list[str]) -> N
         for method in METHODS[name]:
             for fit in method(corpus.train, k, max(budgets)):
                 perplexity = completion_perplexity(
-                    corpus.observed, corpus.held_out, fit.topic_word, np.asarray(fit.alpha, dtype=float), n_jobs=THREADS
+                    corpus.observed,
+                    corpus.held_out,
+                    fit.topic_word,
+                    np.asarray(fit.alpha, dtype=float),
+                    n_jobs=THREADS,
                 )
-                npmi = coherence(fit.topic_word, corpus.train).npmi.mean()
+                npmi = coherence(fit.topic_word, corpus.train).mean()
                 reached[name].append((fit.seconds, perplexity))
-                print(f"{name:>12}  {fit.setting:<36} {fit.seconds:8.2f} {perplexity:10.1f} {npmi:6.3f}", flush=True)
-    print(f"\nlowest perplexity within a time\n{'seconds':>12}" + "".join(f"{name:>14}" for name in names) + "  lowest")
+                print(
+                    (
+                        f"{name:>12}  {fit.setting:<36} {fit.seconds:8.2f} {perplexity:10.1f} "
+                        f"{npmi:6.3f}"
+                    ),
+                    flush=True,
+                )
+    print(
+        f"\nlowest perplexity within a time\n{'seconds':>12}"
+        + "".join(f"{name:>14}" for name in names)
+        + "  lowest"
+    )
     for budget in budgets:
-        best = {name: min((p for s, p in fits if s <= budget), default=np.inf) for name, fits in reached.items()}
-        cells = "".join(f"{best[name]:14.1f}" if np.isfinite(best[name]) else f"{'-':>14}" for name in names)
+        best = {
+            name: min((p for s, p in fits if s <= budget), default=np.inf)
+            for name, fits in reached.items()
+        }
+        cells = "".join(
+            f"{best[name]:14.1f}" if np.isfinite(best[name]) else f"{'-':>14}" for name in names
+        )
         lowest = min(names, key=best.__getitem__)
         print(f"{budget:12g}{cells}  {lowest if np.isfinite(best[lowest]) else '-'}")
     own = reached.get("odeco", [])
@@ -193,9 +249,17 @@ def compare(corpus: Corpus, k: int, budgets: list[float], names: list[str]) -> N
             seconds, perplexity = min(reached[name], key=lambda fit: (fit[1], fit[0]))
             faster = min((s for s, p in own if p <= perplexity), default=np.inf)
             print(
-                f"the best of {name}, {perplexity:.1f} in {seconds:.1f} s, is passed by odeco in {faster:.2f} s", end=""
+                (
+                    f"the best of {name}, {perplexity:.1f} in {seconds:.1f} s, is passed by odeco "
+                    f"in {faster:.2f} s"
+                ),
+                end="",
             )
-            print(f": 1/{seconds / faster:.1f} of the time" if np.isfinite(faster) else " (not reached)")
+            print(
+                f": 1/{seconds / faster:.1f} of the time"
+                if np.isfinite(faster)
+                else " (not reached)"
+            )
 
 
 def topic_error(found: Any, truth: Any) -> float:
@@ -209,29 +273,51 @@ def compare_planted(sizes: list[int], numbers: list[int], seeds: int, n_document
     from sklearn.decomposition import LatentDirichletAllocation
 
     print(
-        f"\nplanted topics: {n_documents:,} documents of 100 tokens, alpha = 0.1 each, mean of {seeds} seeds; "
-        f"ours with {PLANTED_SWEEPS} sweeps, scikit-learn's online method with 10 epochs, "
-        "the true alpha and one thread"
+        "\n"
+        f"planted topics: {n_documents:,} documents of 100 tokens, alpha = 0.1 each, mean of "
+        f"{seeds} seeds; ours with {PLANTED_SWEEPS} sweeps, scikit-learn's online method with 10 "
+        "epochs, the true alpha and one thread"
     )
-    print(f"{'k':>4} {'words':>6} {'error':>8} {'sklearn':>8} {'seconds':>8} {'sklearn':>8} {'time ratio':>10}")
+    print(
+        f"{'k':>4} {'words':>6} {'error':>8} {'sklearn':>8} {'seconds':>8} {'sklearn':>8} "
+        f"{'time ratio':>10}"
+    )
     for k in numbers:
         for n_words in sizes:
             rows = []
             for seed in range(seeds):
-                corpus = planted_topics(n_documents, n_words, np.full(k, 0.1), document_length=100, rng=seed)
+                corpus = planted_topics(
+                    n_documents, n_words, np.full(k, 0.1), document_length=100, rng=seed
+                )
                 start = time.perf_counter()
-                mine = TensorLDA(k, max_iter=PLANTED_SWEEPS, random_state=seed, n_jobs=THREADS).fit(corpus.counts)
+                mine = TensorLDA(k, max_iter=PLANTED_SWEEPS, random_state=seed, n_jobs=THREADS).fit(
+                    corpus.counts
+                )
                 middle = time.perf_counter()
                 theirs = LatentDirichletAllocation(
-                    k, learning_method="online", max_iter=10, random_state=seed, n_jobs=1, doc_topic_prior=0.1
+                    k,
+                    learning_method="online",
+                    max_iter=10,
+                    random_state=seed,
+                    n_jobs=1,
+                    doc_topic_prior=0.1,
                 ).fit(corpus.counts)
                 end = time.perf_counter()
                 scaled = theirs.components_ / theirs.components_.sum(axis=1, keepdims=True)
-                errors = topic_error(mine.topic_word_, corpus.topics), topic_error(scaled, corpus.topics)
+                errors = (
+                    topic_error(mine.topic_word_, corpus.topics),
+                    topic_error(scaled, corpus.topics),
+                )
                 rows.append((*errors, middle - start, end - middle))
             error, other, seconds, longer = np.mean(rows, axis=0)
             ratio = f"1/{longer / seconds:.1f}"
-            print(f"{k:4} {n_words:6,} {error:8.4f} {other:8.4f} {seconds:8.3f} {longer:8.3f} {ratio:>10}", flush=True)
+            print(
+                (
+                    f"{k:4} {n_words:6,} {error:8.4f} {other:8.4f} {seconds:8.3f} {longer:8.3f} "
+                    f"{ratio:>10}"
+                ),
+                flush=True,
+            )
 
 
 def warm_up() -> None:
@@ -248,9 +334,15 @@ def warm_up() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--corpora", nargs="+", default=["debian_packages", "newsgroups", "associated_press"])
+    parser.add_argument(
+        "--corpora", nargs="+", default=["debian_packages", "newsgroups", "associated_press"]
+    )
     parser.add_argument("--k", nargs="+", type=int, default=[20, 50, 200])
-    parser.add_argument("--processor-time", action="store_true", help="seconds of all processors instead of the clock")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="seconds of all processors instead of the clock",
+    )
     parser.add_argument("--budgets", nargs="+", type=float, default=[2, 5, 15, 45, 100])
     parser.add_argument("--libraries", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--quick", action="store_true")
@@ -259,10 +351,14 @@ def main() -> None:
     parser.add_argument("--private", action="store_true")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--draws", type=int, default=5, help="of noise, for private topics")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="private topics and baselines")
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=MODELS, help="private topics and baselines"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the split into training and test")
     options = parser.parse_args()
-    missing = [name for name in options.libraries if importlib.util.find_spec(MODULES[name]) is None]
+    missing = [
+        name for name in options.libraries if importlib.util.find_spec(MODULES[name]) is None
+    ]
     names = [name for name in options.libraries if name not in missing]
     for name in missing:
         print(f"{name} is not installed and is left out")
@@ -270,7 +366,12 @@ def main() -> None:
         Clock.read = time.process_time
     warm_up()
     if options.planted:
-        compare_planted([200] if options.quick else [200, 1_000, 5_000], [5, 10], 1 if options.quick else 3, 5_000)
+        compare_planted(
+            [200] if options.quick else [200, 1_000, 5_000],
+            [5, 10],
+            1 if options.quick else 3,
+            5_000,
+        )
         return
     corpora = ["associated_press"] if options.quick else options.corpora
     for name in corpora:

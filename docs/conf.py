@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,11 @@ extensions = [
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = [
     "_build",
-    *(f"{made}/*.{kind}" for made in ("gallery", "tutorials") for kind in ("ipynb", "py", "md5", "json")),
+    *(
+        f"{made}/*.{kind}"
+        for made in ("gallery", "tutorials")
+        for kind in ("ipynb", "py", "md5", "json")
+    ),
 ]
 default_role = "autolink"  # `name` in a docstring becomes a link if there is such a name
 myst_heading_anchors = 3
@@ -59,7 +65,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "odeco"
 html_theme_options = {
     "show_toc_level": 2,
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 9,
     "navbar_align": "left",
     "navigation_with_keys": False,
     "footer_start": ["copyright"],
@@ -69,7 +75,9 @@ html_theme_options = {
 html_show_sourcelink = False
 html_copy_source = False
 
-suppress_warnings = ["config.cache"]  # the order of examples is given by a class, which the cache cannot keep
+suppress_warnings = [
+    "config.cache"
+]  # the order of examples is given by a class, which the cache cannot keep
 
 
 def escape_marks(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
@@ -80,12 +88,15 @@ def escape_marks(app: Any, what: str, name: str, obj: Any, options: Any, lines: 
             lines[number] = re.sub(r"(?<=\w)_(?=[\s,.;:)]|$)(?![^`]*`)", r"\\_", escaped)
 
 
-#: Pages whose code is run when they are built; below each block stands what it printed, and its figure if it drew one.
+#: Pages whose code is run when they are built; below each block stands what it printed, and its
+#: figure if it drew one.
 EXECUTED = ("getting-started",)
 
 
 def run_code(app: Any, docname: str, source: list[str]) -> None:
-    """Run the Python blocks of a page in their order, and put below each what it printed and drew."""
+    """Run the Python blocks of a page in their order, and put below each what it printed and
+    drew.
+    """
     if docname not in EXECUTED:
         return
     known: dict[str, Any] = {}
@@ -104,7 +115,51 @@ def run_code(app: Any, docname: str, source: list[str]) -> None:
         return made
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        source[0] = re.sub(r"^```python\n(.*?)^```\n", with_output, source[0], flags=re.DOTALL | re.MULTILINE)
+        source[0] = re.sub(
+            r"^```python\n(.*?)^```\n", with_output, source[0], flags=re.DOTALL | re.MULTILINE
+        )
+
+
+def show_records(app: Any, docname: str, source: list[str]) -> None:  # noqa: ARG001
+    """Put the record of a benchmark in place of ``{record} name``; see `benchmarks/run.py`."""
+    sys.path.insert(0, str(Path(app.srcdir).parent / "benchmarks"))
+    records: Any = import_module("run")
+    if "{mutants}" in source[0]:
+        source[0] = source[0].replace("{mutants}", table_of_mutants())
+    source[0] = re.sub(
+        r"^\{record\} (\S+)$",
+        lambda found: records.Record.load(found[1]).to_markdown(),
+        source[0],
+        flags=re.MULTILINE,
+    )
+
+
+def table_of_mutants() -> str:
+    """Return the edits of `tools/mutants.py` and the tests that must notice them."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+    mutants: Any = import_module("mutants")
+    lines = ["| what the edit breaks | the tests that must notice |", "|---|---|"]
+    lines += [f"| {each.breaks} | `{each.tests}` |" for each in mutants.MUTANTS]
+    return "\n".join(lines)
+
+
+def list_stale_records(app: Any, error: Exception | None) -> None:
+    """Print the records that are older than the code that they are about, and the words."""
+    if error is not None:
+        return
+    records: Any = import_module("run")
+    for path in sorted(records.RESULTS.glob("*.json")):
+        changed = records.stale_packages(records.Record.load(path.stem))
+        if changed:
+            sys.stderr.write(f"stale record {path.stem}: {', '.join(changed)} changed since\n")
+    pages = [
+        page
+        for page in Path(app.srcdir).rglob("*.md")
+        if not {"_build", "generated"} & set(page.parts)
+    ]
+    readme = Path(app.srcdir).parent / "README.md"
+    n_words = sum(len(page.read_text(encoding="utf-8").split()) for page in [*pages, readme])
+    sys.stderr.write(f"{n_words:,} words of documentation\n")
 
 
 def skip_foreign(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:  # noqa: ARG001
@@ -115,5 +170,7 @@ def skip_foreign(app: Any, what: str, name: str, obj: Any, skip: bool, options: 
 def setup(app: Any) -> None:
     """Connect the above, before numpydoc reads the lines."""
     app.connect("source-read", run_code)
+    app.connect("source-read", show_records)
+    app.connect("build-finished", list_stale_records)
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", escape_marks, priority=100)

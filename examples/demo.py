@@ -1,201 +1,202 @@
-"""Topics from a stream, the same with privacy, and clusters of images: all from data that every installation has.
+"""Topics, privacy, clusters and a stream, from data that every installation of Python has.
 
     make demo
 
-1. *A stream.* The documents are the functions of Python's standard library, as the words of their code. They arrive in
-   batches; each is read once and none is stored. The page shows how the topics converge.
-2. *With privacy.* The same functions, at epsilon = 8: one function more or less among them changes the probability of
-   any result by a bounded factor. The documentation strings need no protection: the vocabulary comes from them.
-3. *Not text.* Handwritten digits, as a mixture of Gaussians.
+1. *Topics in one pass.* The documentation strings of Python's library arrive in batches; each is
+   read once and none is stored.
+2. *With privacy.* The same texts at epsilon = 4: words are chosen and topics are learnt such that
+   one text more or less changes the probability of any result by a bounded factor.
+3. *A table with strings and gaps.* The functions of the library: how long they are, what they are
+   called, and how many words document them, if any do.
+4. *A stream.* The third moment of rows with 300 columns, decomposed while they arrive.
 """
 
 from __future__ import annotations
 
-import keyword
+import ast
+import resource
 import sys
+import textwrap
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
-from rich.progress import Progress, track
 from rich.table import Table
-from scipy.optimize import linear_sum_assignment
-from sklearn.datasets import load_digits
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
-from sklearn.metrics import adjusted_rand_score
+from sklearn.feature_extraction.text import CountVectorizer
 
+import odeco
 from odeco.datasets import python_code, python_documentation
 from odeco.decompose.page import privacy_section
-from odeco.display.page import Figures, Section, table
-from odeco.display.style import LIGHT, drawn_in
+from odeco.display.page import Section, table
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA, TensorMixture
 from odeco.models.lda.display import representative_documents, summarise_topics
 from odeco.models.lda.page import write_topics_report
 
-N_TOPICS, N_WORDS, TOP_WORDS, BATCH = 4, 300, 8, 500
-#: Shorter functions are left out, and so is a package of a hundred modules that have the same functions.
-FEWEST_WORDS, LEFT_OUT = 3, "encodings"
-EPSILON, DELTA = 8.0, 1e-6
-N_CLUSTERS = 10
-REPORT = Path("odeco-report.html")
-WORD = r"[a-z]{3,}"
+N_TOPICS, BATCH, TOP_WORDS = 12, 500, 8
+N_PRIVATE, EPSILON, DELTA = 8, 4.0, 1e-6
+N_CLUSTERS = 4
+N_ROWS, N_COLUMNS, N_SOURCES = 60_000, 300, 5
+PAGE, CLUSTERS_PAGE = Path("odeco-report.html"), Path("odeco-clusters.html")
 
 
-def public_words() -> list[str]:
-    """Return the words that most documentation strings use: a vocabulary that is independent of the functions."""
-    small = sorted(ENGLISH_STOP_WORDS | {*map(str.lower, keyword.kwlist), "self", "cls"})
-    vectorizer = CountVectorizer(stop_words=small, token_pattern=WORD)
-    counts = vectorizer.fit_transform(document.text for document in python_documentation())
-    spread = np.asarray((counts > 0).sum(axis=0)).ravel()
-    chosen = np.sort(np.argsort(-spread, kind="stable")[:N_WORDS])
-    return vectorizer.get_feature_names_out()[chosen].tolist()
+def learn_topics(texts: list[str]) -> tuple[TensorLDA, object, np.ndarray]:
+    """Push the texts in batches, each once; return the model, the counts and the words."""
+    vectorizer = CountVectorizer(
+        stop_words="english", token_pattern=r"[a-zA-Z][a-z]{2,}", min_df=5, max_df=0.3
+    )
+    counts = vectorizer.fit_transform(texts)
+    words = vectorizer.get_feature_names_out()
+    model = TensorLDA(N_TOPICS, random_state=0)
+    for start in range(0, counts.shape[0], BATCH):
+        batch = counts[start : start + BATCH]
+        model.partial_fit(batch, words=None if start else words)
+    return model, counts, words
 
 
-def matched(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the found topic for each wanted one, by the largest sum of cosines, and the cosines."""
-    first, second = (topics / np.linalg.norm(topics, axis=1, keepdims=True) for topics in (wanted, found))
-    cosines = first @ second.T
-    rows, columns = linear_sum_assignment(-cosines)
-    return columns, cosines[rows, columns]
-
-
-def learn_openly(counts, console: Console) -> tuple[TensorLDA, list[tuple[int, np.ndarray]]]:
-    """Push the documents in batches, each once; return the model, and the topics after 1, 2, 4, 8, … batches."""
-    model, history = TensorLDA(N_TOPICS, random_state=0), []
-    starts = range(0, counts.shape[0], BATCH)
-    for number, start in enumerate(track(starts, "1. topics from a stream", console=console), 1):
-        model.partial_fit(counts[start : start + BATCH])
-        if number & (number - 1) == 0 or number == len(starts):
-            history.append((model.n_samples_seen_, model.topic_word_.copy()))
-    return model, history
-
-
-def learn_privately(counts) -> TensorLDA:
-    model = TensorLDA(N_TOPICS, epsilon=EPSILON, delta=DELTA, neighbour_relation="add_remove", random_state=0)
+def learn_privately(texts: list[str]) -> TensorLDA:
+    """Choose words and learn topics under differential privacy."""
+    model = TensorLDA(
+        N_PRIVATE, epsilon=EPSILON, delta=DELTA, neighbour_relation="add_remove", random_state=0
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnreliableTopicsWarning)  # the table says which topics are clear of the noise
-        return model.fit(counts)
+        warnings.simplefilter("ignore", UnreliableTopicsWarning)  # the table says which are clear
+        return model.fit_text(texts)
 
 
-def sharpening(history, words: np.ndarray, figures: Figures) -> Section:
-    """Show the cosines of the topics after each batch with those at the end."""
-    final = history[-1][1]
-    cosines = np.array([matched(topics, final)[1] for _, topics in history])
-    numbers = [number for number, _ in history]
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    with drawn_in():
-        axes = figure.subplots()
-    for topic in range(N_TOPICS):
-        colour = LIGHT.series[topic % len(LIGHT.series)]
-        label = f"{topic} {words[final[topic].argmax()]}"
-        axes.plot(numbers, cosines[:, topic], marker="o", color=colour, label=label)
-    axes.set_xscale("log")
-    axes.set_xticks(numbers, [f"{number:,}" for number in numbers])
-    axes.minorticks_off()
-    axes.set_xlabel("functions seen, each once")
-    axes.set_ylabel("cosine with the topic at the end")
-    with drawn_in():
-        axes.legend(loc="lower right", ncols=2)
-    description = "The cosine of each topic with the topic at the end, over the number of functions seen."
-    lead = "Functions arrive in batches of 500 and are not stored. The topics can be read after each batch."
-    return Section("How the topics converged as functions arrived", figures.html(figure, description), lead)
-
-
-def beside(openly: TensorLDA, privately: TensorLDA, words: np.ndarray) -> list[list[str]]:
-    """Return the words of each open topic and of its private counterpart, the trust in that, and their cosine."""
-    summary, trust = summarise_topics(privately, words), privately.trust_
-    twins, cosines = matched(privately.topic_word_, openly.topic_word_)
+def private_section(model: TensorLDA) -> Section:
+    """Return the private topics as a section of the page."""
+    words = model.top_words(TOP_WORDS)
     rows = []
-    for topic, twin in enumerate(twins):
-        shown = ", ".join(words[np.argsort(-openly.topic_word_[topic], kind="stable")[:TOP_WORDS]])
-        hidden = ", ".join(word for word, _ in summary.leading_words(int(twin), TOP_WORDS))
-        mark = "" if trust.clear[twin] else " (noise)"
-        rows.append([shown, hidden, f"{trust.similarity[twin]:.2f}{mark}", f"{cosines[topic]:.2f}"])
-    return rows
-
-
-def private_section(rows: list[list[str]]) -> Section:
+    for topic, own in enumerate(words):
+        clear = "yes" if model.trust_.clear[topic] else "no"
+        rows.append([", ".join(own), f"{model.trust_.signal[topic]:.2f}", clear])
     return Section(
-        "The same with privacy",
-        table(["openly", f"privately, ε = {EPSILON:g}", "trust", "cosine"], rows, text_columns=[0, 1]),
-        "Topics are paired by their cosines; words of private topics that are not clear of their noise are left out. "
-        "Trust is the estimate of the private model itself. The cosine with the open topic is here to check it: it is "
-        "exact, and not private. The vocabulary comes from documentation strings, which are public.",
+        f"The same texts with privacy, ε = {EPSILON:g}",
+        table(["words", "signal", "clear of the noise"], rows, text_columns=[0, 2]),
+        model.summary().splitlines()[0],
     )
 
 
-def digits_section(figures: Figures) -> tuple[Section, str]:
-    """Learn clusters of images, and show the mean of each."""
-    images, truth = load_digits(return_X_y=True)
-    model = TensorMixture(N_CLUSTERS, random_state=0).fit(images)
-    score = adjusted_rand_score(truth, model.predict(images))
-    figure = Figure(figsize=(10, 1.7), layout="constrained")
-    for axes, mean, weight in zip(figure.subplots(1, N_CLUSTERS), model.means_, model.weights_, strict=True):
-        axes.imshow(mean.reshape(8, 8), cmap="Blues")
-        axes.set_title(f"{weight:.0%}", color=LIGHT.muted, fontsize=9)
-        axes.axis("off")
-    verdict = model.summary().splitlines()[0]
-    lead = (
-        f"{len(images):,} images of 8 x 8 pixels, without their labels, as a mixture of {N_CLUSTERS} Gaussians: the "
-        f"mean of each cluster and its share. {verdict} The adjusted Rand index with the true digits is {score:.2f}."
-    )
-    return Section("Not text: handwritten digits", figures.html(figure, "The mean image of each cluster."), lead), (
-        f"{N_CLUSTERS} clusters of {len(images):,} handwritten digits: adjusted Rand index {score:.2f} with the truth"
-    )
+def table_of_functions() -> dict[str, list[object]]:
+    """Return what the code of Python's library says of its functions; the last column has gaps."""
+    documented = {each.name: len(each.text.split()) for each in python_documentation()}
+    columns: dict[str, list[object]] = {
+        name: []
+        for name in ("log2 lines", "arguments", "branches", "name", "returns", "log2 words")
+    }
+    for function in python_code():
+        try:
+            node = ast.parse(textwrap.dedent(function.text)).body[0]
+        except (SyntaxError, IndexError):
+            continue
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        inside = list(ast.walk(node))
+        branches = sum(isinstance(x, ast.If | ast.For | ast.While | ast.Try) for x in inside)
+        returns = any(isinstance(x, ast.Return) and x.value is not None for x in inside)
+        kind = "special" if node.name.startswith("__") else "public"
+        if node.name.startswith("_") and kind == "public":
+            kind = "private"
+        n_words = documented.get(function.name)
+        columns["log2 lines"].append(float(np.log2(len(function.text.splitlines()))))
+        columns["arguments"].append(len(node.args.args))
+        columns["branches"].append(branches)
+        columns["name"].append(kind)
+        columns["returns"].append("a value" if returns else "nothing")
+        columns["log2 words"].append(None if n_words is None else float(np.log2(n_words)))
+    return columns
+
+
+def learn_clusters(functions: dict[str, list[object]]) -> TensorMixture:
+    """Return clusters of the table, checked on halves of its rows."""
+    counts = {"arguments": "count", "branches": "count"}
+    model = TensorMixture(N_CLUSTERS, columns=counts, random_state=0).fit(functions)
+    model.split_half(functions)
+    return model
+
+
+def decompose_stream() -> tuple[object, float]:
+    """Push rows of five skewed sources in noise; return the components, and the worst cosine."""
+    random = np.random.default_rng(0)
+    vectors = np.linalg.qr(random.standard_normal((N_COLUMNS, N_SOURCES)))[0]
+    online = odeco.OnlineDecomposer(N_SOURCES, rng=0)
+    for _ in range(60):
+        sources = random.exponential(size=(N_ROWS // 60, N_SOURCES)) - 1
+        online.partial_fit(
+            sources @ vectors.T + 0.5 * random.standard_normal((len(sources), N_COLUMNS))
+        )
+    result = online.result()
+    return result, float(np.abs(result.vectors.T @ vectors).max(axis=1).min())
 
 
 def main() -> None:
-    progress, console = Console(stderr=True), Console()
-    console.print(
-        "This learns (1) topics from a stream of the functions of Python's library, (2) the same with privacy, and (3) "
-        f"clusters of handwritten digits, and writes {REPORT}. It takes less than a minute."
-    )
-    with progress.status("reading the standard library (nothing of it is executed)"):
-        vocabulary = public_words()
-        functions = [each for each in python_code() if not each.module.startswith(LEFT_OUT)]
-    counts = CountVectorizer(vocabulary=vocabulary, token_pattern=WORD).fit_transform(each.text for each in functions)
-    long_enough = np.flatnonzero(np.asarray(counts.sum(axis=1)).ravel() >= FEWEST_WORDS)
-    order = np.random.default_rng(0).permutation(long_enough)
-    counts, functions, words = counts[order], [functions[place] for place in order], np.array(vocabulary)
+    console = Console()
+    progress = Console(stderr=True)
+
+    with progress.status("reading Python's library (nothing of it is executed)"):
+        documents = list(python_documentation())
+        order = np.random.default_rng(0).permutation(len(documents))
+        documents = [documents[place] for place in order]
+        texts = [each.text for each in documents]
 
     begun = time.perf_counter()
-    openly, history = learn_openly(counts, progress)
-    streamed = time.perf_counter() - begun
-    begun = time.perf_counter()
-    with Progress(console=progress, transient=True) as bar:
-        bar.add_task("2. the same with privacy", total=None)
-        privately = learn_privately(counts)
-        rows = beside(openly, privately, words)
-    hidden = time.perf_counter() - begun
-    figures = Figures()
-    digits, sentence = digits_section(figures)
-
-    shown = Table("openly, each function seen once", f"privately, ε = {EPSILON:g}", "trust", "cosine", box=None)
-    for row in rows:
-        shown.add_row(*row)
+    with progress.status("1. topics, each text once"):
+        topics, counts, words = learn_topics(texts)
+    seconds = time.perf_counter() - begun
+    shown = Table(f"{N_TOPICS} topics of {len(texts):,} texts, each read once", box=None)
+    for own in topics.top_words(TOP_WORDS):
+        shown.add_row(", ".join(own))
     console.print(shown)
-    clear = int(np.sum(privately.trust_.clear))
+    n_entries = len(words) ** 3
     console.print(
-        f"\n{N_TOPICS} topics of {counts.shape[0]:,} functions from a stream in {streamed:.1f} s; privately in "
-        f"{hidden:.1f} s, {clear} of {N_TOPICS} clear of the noise\n{sentence}"
+        f"{seconds:.1f} s. The third moment of {len(words):,} words has {n_entries:.1e} entries, "
+        f"{n_entries * 8 / 1e12:.1f} TB; it was never formed.\n"
     )
+
+    begun = time.perf_counter()
+    with progress.status("2. the same with privacy"):
+        private = learn_privately(texts)
+    console.print(
+        f"[bold]The same with privacy[/bold] (ε = {EPSILON:g}, δ = {DELTA:g}), words included"
+    )
+    console.print(f"{private.summary()}\n{time.perf_counter() - begun:.1f} s\n", markup=False)
+
+    with progress.status("3. clusters of a table with strings and gaps"):
+        functions = table_of_functions()
+        clusters = learn_clusters(functions)
+        odeco.write_report(
+            clusters, CLUSTERS_PAGE, rows=functions, title="Functions of Python's library"
+        )
+    console.print("[bold]Functions of Python's library[/bold]: numbers, counts, strings, gaps")
+    console.print(f"{clusters.summary()}\n", markup=False)
+
+    with progress.status("4. a stream"):
+        result, cosine = decompose_stream()
+    console.print(f"[bold]A stream[/bold] of {N_ROWS:,} rows in 60 pieces, none of which is kept")
+    console.print(
+        f"{result.verdict}; the worst cosine with the truth is {cosine:.3f}", markup=False
+    )
+
+    shown_documents = representative_documents(topics, counts, 3)
     examples = [
-        [(functions[place].name, functions[place].text[:400], share) for place, share in chosen]
-        for chosen in representative_documents(openly, counts, 3)
+        [(documents[place].name, documents[place].text[:400], share) for place, share in chosen]
+        for chosen in shown_documents
     ]
     write_topics_report(
-        summarise_topics(openly, words, counts),
-        REPORT,
-        title="What the functions of Python's library are about",
+        summarise_topics(topics, words, counts),
+        PAGE,
+        title="What the documentation of Python's library is about",
         examples=examples,
         command=f"{Path(sys.executable).name} examples/demo.py",
-        more=[sharpening(history, words, figures), private_section(rows), privacy_section(privately.privacy_), digits],
+        more=[private_section(private), privacy_section(private.privacy_)],
     )
-    console.print(f"wrote {REPORT}: open it in a browser")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    console.print(
+        f"\npeak memory {peak:.0f} MB; wrote {PAGE} and {CLUSTERS_PAGE}: open them in a browser"
+    )
 
 
 if __name__ == "__main__":

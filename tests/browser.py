@@ -1,4 +1,6 @@
-"""A real browser without a screen, spoken to through a pair of pipes: pages as people will see them."""
+"""A real browser without a screen, spoken to through a pair of pipes: pages as people will see
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,24 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 _OPTIONS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
+    *(
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--hide-scrollbars",
+    ),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-extensions",
+    ),
     *("--remote-debugging-pipe", "--window-size=1100,900", "about:blank"),
 )
 
@@ -26,7 +42,8 @@ class Browser:
         to_it, self._send = os.pipe()
         self._receive, from_it = os.pipe()
 
-        def connect():  # it reads from descriptor 3 and writes to 4; first out of the way, should they be taken
+        # it reads from descriptor 3 and writes to 4; first out of the way, should they be taken
+        def connect():
             first, second = os.dup(to_it), os.dup(from_it)
             kept = [os.dup(first), os.dup(second)]
             while min(kept) <= 4:
@@ -46,7 +63,9 @@ class Browser:
         os.close(from_it)
         self._buffer, self._count, self.events = b"", 0, []
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
-        self._session = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        self._session = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable", session=True)
         return self
@@ -58,8 +77,12 @@ class Browser:
         os.close(self._receive)
         self._folder.cleanup()
 
-    def open(self, path: Path, *, scheme: str = "light", width: int = 1100, fragment: str = "") -> None:
-        """Show a page, light or dark, and wait until it is there; with `fragment`, at that place of it."""
+    def open(
+        self, path: Path, *, scheme: str = "light", width: int = 1100, fragment: str = ""
+    ) -> None:
+        """Show a page, light or dark, and wait until it is there; with `fragment`, at that place of
+        it.
+        """
         if fragment:
             self._go("about:blank")  # another place of the same page would be no new page
         self.events.clear()
@@ -107,7 +130,15 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Press and release a key, such as ``Enter``, ``ArrowDown`` or ``Tab``."""
-        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        codes = {
+            "Enter": 13,
+            "Escape": 27,
+            "Tab": 9,
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+        }
         pressed = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         if key == "Enter":
             pressed["text"] = "\r"
@@ -126,7 +157,9 @@ class Browser:
 
     def top_of(self, selector: str) -> float:
         """Return how far below the top of the page an element begins."""
-        return self.evaluate(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().top + scrollY")
+        return self.evaluate(
+            f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().top + scrollY"
+        )
 
     def screenshot(self, path: Path, *, top: float = 0, height: float | None = None) -> None:
         """Save a picture of the whole page, or of a part of it as wide as the page."""
@@ -139,7 +172,10 @@ class Browser:
 
     def _call(self, method: str, parameters: dict | None = None, *, session: bool = False) -> dict:
         self._count += 1
-        number, message = self._count, {"id": self._count, "method": method, "params": parameters or {}}
+        number, message = (
+            self._count,
+            {"id": self._count, "method": method, "params": parameters or {}},
+        )
         if session:
             message["sessionId"] = self._session
         os.write(self._send, json.dumps(message).encode() + b"\0")

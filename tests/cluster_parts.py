@@ -1,4 +1,6 @@
-"""What the tests of clusters share: rows, blocks that end the process of their worker, and a client to be killed."""
+"""What the tests of clusters share: rows, blocks that end the process of their worker, and a client
+to be killed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def planted(n_rows=N_ROWS):
     rows = np.zeros((n_rows, D))
     rows[np.arange(n_rows), generator.choice(K, p=[0.5, 0.3, 0.2], size=n_rows)] = 1.0
     for _ in range(2):
-        rows[np.arange(n_rows), generator.integers(D, size=n_rows)] += generator.standard_normal(n_rows) / 4
+        rows[np.arange(n_rows), generator.integers(D, size=n_rows)] += (
+            generator.standard_normal(n_rows) / 4
+        )
     return rows
 
 
@@ -89,7 +93,9 @@ def run_client(address, path, checkpoint):
 
 @contextmanager
 def cluster_of_threads(n_workers=1, threads_per_worker=1):
-    """A Dask cluster in this process; its pages have any free port, so that tests may run side by side."""
+    """A Dask cluster in this process; its pages have any free port, so that tests may run side by
+    side.
+    """
     distributed = pytest.importorskip("distributed")
     settings = {"n_workers": n_workers, "threads_per_worker": threads_per_worker}
     with (
@@ -114,7 +120,11 @@ def local_cluster(n_workers, allowed_failures):
     with (
         dask.config.set(settings),
         distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, processes=True
+            n_workers=n_workers,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            silence_logs=50,
+            processes=True,
         ) as cluster,
         distributed.Client(cluster) as made,
     ):

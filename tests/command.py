@@ -1,4 +1,6 @@
-"""The command ``odeco``, run within this process: what it prints and its exit code, without starting Python again."""
+"""The command ``odeco``, run within this process: what it prints and its exit code, without
+starting Python again.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,20 @@ from unittest import mock
 from odeco.cli.app import run as odeco_command
 
 
-def run_here(*arguments: object, cwd: Path, text: str | None = None, **environment: str) -> subprocess.CompletedProcess:
+def run_here(
+    *arguments: object, cwd: Path, text: str | None = None, **environment: str
+) -> subprocess.CompletedProcess:
     """Run the command in a folder as a process of its own would, and return what it did.
 
-    Warnings are shown as in a fresh process, where pytest's filters are not. What stands for the file of an output
-    cannot be a descriptor: tests of signals, pipes and threads start the executable.
+    Warnings are shown as in a fresh process, where pytest's filters are not. What stands for the
+    file of an output cannot be a descriptor: tests of signals, pipes and threads start the
+    executable.
     """
     words = [str(argument) for argument in arguments]
     stdin = io.TextIOWrapper(io.BytesIO((text or "").encode()), encoding="utf-8")
-    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    stdout, stderr = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)
+    )
     with (
         contextlib.chdir(cwd),
         mock.patch.dict(os.environ, environment),

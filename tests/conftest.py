@@ -21,11 +21,15 @@ _ONE_IN = 8
 
 
 def pytest_addoption(parser):
-    parser.addoption("--everything", action="store_true", help="run all slow tests, not the sample of today")
+    parser.addoption(
+        "--everything", action="store_true", help="run all slow tests, not the sample of today"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Without `--everything`, keep one slow test in `_ONE_IN`: a sample that changes from day to day."""
+    """Without `--everything`, keep one slow test in `_ONE_IN`: a sample that changes from day to
+    day.
+    """
     if config.getoption("--everything") or config.args != config.getini("testpaths"):
         return  # whoever names a file wants all of it
     today = datetime.datetime.now(tz=datetime.UTC).toordinal()

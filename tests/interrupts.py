@@ -1,4 +1,6 @@
-"""Interrupts at chosen lines: what Ctrl-C does at some moment, made to happen at every moment in turn."""
+"""Interrupts at chosen lines: what Ctrl-C does at some moment, made to happen at every moment in
+turn.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ PLACES = ("online", "io/rows.py", "power/tracking.py")
 
 @cache
 def _begins_with_block(file: str, line: int) -> bool:
-    """Tell lines to leave out: Python runs no signal handler between a `with` block and its end, but traces there."""
+    """Tell lines to leave out: Python runs no signal handler between a `with` block and its end,
+    but traces there.
+    """
     return linecache.getline(file, line).lstrip().startswith("with ")
 
 
 class _Tracer:
-    """Counts the lines that are entered in some places of odeco, and raises KeyboardInterrupt at one of them."""
+    """Counts the lines that are entered in some places of odeco, and raises KeyboardInterrupt at
+    one of them.
+    """
 
     def __init__(self, places: tuple[str, ...], stop_at: int | None) -> None:
         self.places = tuple(str(_PACKAGE / place) for place in places)
@@ -60,7 +66,9 @@ def run_traced(
 
 
 def moments_of(action: Callable[[], object], places: tuple[str, ...] = PLACES) -> list[int]:
-    """Return the moments to interrupt an action at: the first and the last time that each of its lines is entered."""
+    """Return the moments to interrupt an action at: the first and the last time that each of its
+    lines is entered.
+    """
     lines = run_traced(action, places=places)
     first = {line: moment for moment, line in reversed(list(enumerate(lines)))}
     last = {line: moment for moment, line in enumerate(lines)}

@@ -1,4 +1,6 @@
-"""Every oracle of the library, small enough to be compared with its entries. Add one here and all laws are tested."""
+"""Every oracle of the library, small enough to be compared with its entries. Add one here and all
+laws are tested.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,6 @@ from odeco.models.ica.unmixing import WhitenedCumulant
 from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel
-from odeco.reproduction.baselines import TensorSketch
 from odeco.tensors import (
     AsymmetricTensor,
     DenseTensor,
@@ -27,19 +28,26 @@ from odeco.tensors import (
     SparseAsymmetricTensor,
     SparseTensor,
 )
+from reproduction.baselines import TensorSketch
 
 
 def random_symmetric(dimension: int, order: int, generator: np.random.Generator) -> np.ndarray:
     return symmetrize(generator.standard_normal((dimension,) * order))
 
 
-def sparse_entries(dimension: int, order: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    indices = np.unique(np.sort(generator.integers(dimension, size=(3 * dimension, order)), axis=1), axis=0)
+def sparse_entries(
+    dimension: int, order: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    indices = np.unique(
+        np.sort(generator.integers(dimension, size=(3 * dimension, order)), axis=1), axis=0
+    )
     return indices, generator.standard_normal(len(indices))
 
 
 def _components(generator, dimension, order):
-    return Components(generator.standard_normal(3), generator.standard_normal((dimension, 3)), order)
+    return Components(
+        generator.standard_normal(3), generator.standard_normal((dimension, 3)), order
+    )
 
 
 def _dense(generator, dimension, order):
@@ -55,7 +63,11 @@ def _dense_single(generator, dimension, order):
 
 
 def _device(generator, dimension, order):
-    return DeviceTensor(pytest.importorskip("array_api_strict").asarray(random_symmetric(dimension, order, generator)))
+    return DeviceTensor(
+        pytest.importorskip("array_api_strict").asarray(
+            random_symmetric(dimension, order, generator)
+        )
+    )
 
 
 def _device_single(generator, dimension, order):
@@ -73,7 +85,9 @@ def _packed(generator, dimension, order):
 
 
 def _flattened(generator, dimension, order):
-    return FlattenedTensor(DenseTensor(random_symmetric(dimension, order, generator)).flattening(), dimension, order)
+    return FlattenedTensor(
+        DenseTensor(random_symmetric(dimension, order, generator)).flattening(), dimension, order
+    )
 
 
 def _factored(generator, dimension, order):
@@ -107,7 +121,8 @@ def _samples_csr(generator, dimension, order):
 
 
 def _word_counts(generator, dimension, order):
-    # Triples of words whatever order is asked for. Three more words in the first document, so that there is a triple.
+    # Triples of words whatever order is asked for. Three more words in the first document, so that
+    # there is a triple.
     counts = generator.integers(4, size=(11, dimension))
     counts[0] += 3
     return WordMoment(counts, concentration=1.5)
@@ -124,7 +139,8 @@ def _private_users(generator, dimension, order):
 
 
 def _private_entries(generator, dimension, order):
-    # The order is 3 whatever order is asked for. The limit cuts some entries; what is left is symmetric.
+    # The order is 3 whatever order is asked for. The limit cuts some entries; what is left is
+    # symmetric.
     return EntryLevel(generator.standard_normal((dimension,) * 3), entry_limit=1.5)
 
 

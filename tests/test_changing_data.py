@@ -1,4 +1,6 @@
-"""Data that change: under a run they end it by name, and a run that was interrupted goes on with the same data only."""
+"""Data that change: under a run they end it by name, and a run that was interrupted goes on with
+the same data only.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def stop_after(n_calls):
     return callback
 
 
-# ---- files that change under a run -----------------------------------------------------------------------------------
+# ---- files that change under a run ---------------------------------------------------------------
 
 TRUNCATED = """
 import os, sys
@@ -77,7 +79,10 @@ def test_a_file_that_changes_between_passes_ends_the_run_by_name(change, suffix,
 
     write(ROWS[:1000])
     source = as_source(path)
-    assert sum(len(block.indptr) - 1 if sparse.issparse(block) else len(block) for block in source) == 1000
+    assert (
+        sum(len(block.indptr) - 1 if sparse.issparse(block) else len(block) for block in source)
+        == 1000
+    )
     status = path.stat()
     if change == "rewritten":
         write(-ROWS[:1000])
@@ -88,18 +93,24 @@ def test_a_file_that_changes_between_passes_ends_the_run_by_name(change, suffix,
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     else:
         path.unlink()
-    with pytest.raises(SourceError, match=rf"^rows\{suffix} must not change while it is read\.") as raised:
+    with pytest.raises(
+        SourceError, match=rf"^rows\{suffix} must not change while it is read\."
+    ) as raised:
         list(source)
     assert raised.value.path == path
 
 
 def test_a_stream_that_gives_other_rows_in_its_second_pass_ends_a_run_with_a_checkpoint(tmp_path):
     passes = iter([ROWS, np.roll(ROWS, 64, axis=0)])
-    with pytest.raises(SourceError, match=r"^The data must give the same rows in every pass\. They did not\."):
-        odeco.decompose_stream(lambda: iter([next(passes, ROWS)]), 2, rng=0, checkpoint=tmp_path / "run.ckpt")
+    with pytest.raises(
+        SourceError, match=r"^The data must give the same rows in every pass\. They did not\."
+    ):
+        odeco.decompose_stream(
+            lambda: iter([next(passes, ROWS)]), 2, rng=0, checkpoint=tmp_path / "run.ckpt"
+        )
 
 
-# ---- runs that go on -------------------------------------------------------------------------------------------------
+# ---- runs that go on -----------------------------------------------------------------------------
 
 
 def interrupted(data, path, **settings):
@@ -126,7 +137,8 @@ def test_a_stream_goes_on_only_with_the_rows_it_began_with(once, tmp_path):
     interrupted(data(ROWS), path, **settings)
     for other in (CHANGED, np.roll(ROWS, 1, axis=0)):
         with pytest.raises(
-            SourceError, match=r"^The data must be those that the interrupted run was reading\. Its first "
+            SourceError,
+            match=r"^The data must be those that the interrupted run was reading\. Its first ",
         ):
             odeco.decompose_stream(data(other), 2, checkpoint=path, **settings)
     # The same rows in other pieces are the same rows.
@@ -144,7 +156,10 @@ def test_an_array_goes_on_only_with_the_rows_it_began_with(kind, tmp_path):
     many = kind(np.tile(ROWS[:1000], (60, 1)))
     interrupted(many, path, **settings)
     changed = kind(np.tile(middle, (60, 1)))
-    with pytest.raises(odeco.FileFormatError, match=r"run\.ckpt must be the checkpoint of this run\. It has source="):
+    with pytest.raises(
+        odeco.FileFormatError,
+        match=r"run\.ckpt must be the checkpoint of this run\. It has source=",
+    ):
         odeco.decompose_stream(changed, 2, checkpoint=path, **settings)
 
 
@@ -161,7 +176,9 @@ def test_another_seed_method_or_setting_is_refused(other, name, tmp_path):
     path = tmp_path / "run.ckpt"
     interrupted(lambda: iter(pieces(ROWS)), path, rng=0)
     with pytest.raises(odeco.FileFormatError, match=rf"It has {name}="):
-        odeco.decompose_stream(lambda: iter(pieces(ROWS)), 2, checkpoint=path, **{"rng": 0, **other})
+        odeco.decompose_stream(
+            lambda: iter(pieces(ROWS)), 2, checkpoint=path, **{"rng": 0, **other}
+        )
 
 
 def test_a_digest_that_was_tampered_with_is_refused(tmp_path):

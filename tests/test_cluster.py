@@ -1,4 +1,6 @@
-"""A real cluster of two worker processes: the bits of one machine, whatever the rows come in and whoever dies."""
+"""A real cluster of two worker processes: the bits of one machine, whatever the rows come in and
+whoever dies.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ import warnings
 
 import numpy as np
 import pytest
-from cluster_parts import N_ROWS, D, K, cluster_of_threads, csr_block, deadly_block, dense_block, planted, run_client
+from cluster_parts import (
+    N_ROWS,
+    D,
+    K,
+    cluster_of_threads,
+    csr_block,
+    deadly_block,
+    dense_block,
+    planted,
+    run_client,
+)
 from scipy import sparse
 
 import odeco
@@ -53,7 +65,11 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows")
     for number, (start, stop) in enumerate(itertools.pairwise(EDGES)):
         np.save(path / f"part-{number}.npy", ROWS[start:stop])
-        sparse.save_npz(path / f"part-{number}.npz", sparse.csr_array(ROWS[start:stop]), compressed=number % 2 == 0)
+        sparse.save_npz(
+            path / f"part-{number}.npz",
+            sparse.csr_array(ROWS[start:stop]),
+            compressed=number % 2 == 0,
+        )
         frame = pandas.DataFrame(ROWS[start:stop], columns=[f"c{column}" for column in range(D)])
         frame.to_parquet(path / f"part-{number}.parquet", index=False)
     np.save(path / "all.npy", ROWS)
@@ -64,7 +80,10 @@ def folder(tmp_path_factory):
 def plain():
     """What one machine finds in dense and in CSR rows."""
     dense = odeco.decompose_stream(ROWS, K, method="core", rng=0)
-    return {"dense": dense, "csr": odeco.decompose_stream(sparse.csr_array(ROWS), K, method="core", rng=0)}
+    return {
+        "dense": dense,
+        "csr": odeco.decompose_stream(sparse.csr_array(ROWS), K, method="core", rng=0),
+    }
 
 
 def assert_same(one, other):
@@ -75,14 +94,18 @@ def assert_same(one, other):
 def lazy_array(folder):
     """The rows as a Dask array whose blocks are read where they are wanted."""
     cuts = itertools.pairwise(EDGES)
-    blocks = [(dask.delayed(dense_block)(str(folder / "all.npy"), *cut), cut[1] - cut[0]) for cut in cuts]
+    blocks = [
+        (dask.delayed(dense_block)(str(folder / "all.npy"), *cut), cut[1] - cut[0]) for cut in cuts
+    ]
     return da.concatenate([da.from_delayed(block, (n_rows, D), float) for block, n_rows in blocks])
 
 
 def inputs(folder):
     """Rows in every form that a cluster takes, with the kind that they are read as."""
     array = lazy_array(folder)
-    delayed = [dask.delayed(csr_block)(str(folder / "all.npy"), *cut) for cut in itertools.pairwise(EDGES)]
+    delayed = [
+        dask.delayed(csr_block)(str(folder / "all.npy"), *cut) for cut in itertools.pairwise(EDGES)
+    ]
     yield "glob of .npy", str(folder / "part-*.npy"), "dense"
     yield "list of .npz", [folder / f"part-{number}.npz" for number in range(4)], "csr"
     yield "glob of Parquet", str(folder / "part-*.parquet"), "dense"
@@ -110,7 +133,7 @@ def test_every_input_gives_the_bits_of_one_machine(client, folder, plain):
         {"method": "entries"},
         {"method": "entries", "n_passes": 1},
         {"method": "core", "n_passes": 1},
-        {"method": "core", "memory": 1},  # of a sample of quantized rows
+        {"method": "core", "memory": 1},  # of a sample
         {"order": 4},
     ],
     ids=str,
@@ -128,7 +151,8 @@ def test_a_worker_that_is_killed_changes_no_bit(client, folder, plain, tmp_path)
         dask.delayed(deadly_block, pure=False)(str(folder / "all.npy"), *cut, signs[cut[0] > 9_000])
         for cut in itertools.pairwise(EDGES)
     ]
-    # The number of rows of each is known, so the first block alone is made to look at it: one worker dies of that.
+    # The number of rows of each is known, so the first block alone is made to look at it: one
+    # worker dies of that.
     rows = odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=np.diff(EDGES))
     assert_same(odeco.decompose_stream(rows, K, method="core", rng=0), plain["dense"])
     assert len(list(tmp_path.glob("dead-*"))) == 2  # so many processes were ended, in turn
@@ -162,7 +186,9 @@ def test_a_run_that_was_begun_here_goes_on_there(client, folder, plain, tmp_path
     path, checkpoint = folder / "all.npy", tmp_path / "run.ckpt"
     with pytest.raises(EnoughError):
         odeco.decompose_stream(path, K, method="core", rng=0, checkpoint=checkpoint, callback=stop)
-    found = odeco.decompose_stream(path, K, method="core", rng=0, client=client, checkpoint=checkpoint)
+    found = odeco.decompose_stream(
+        path, K, method="core", rng=0, client=client, checkpoint=checkpoint
+    )
     assert_same(found, plain["dense"])
 
 
@@ -171,12 +197,16 @@ def test_what_is_wrong_with_a_file_arrives_with_its_name_and_row(client, folder,
     bad[12_345, 3] = np.nan
     np.save(tmp_path / "part-9.npy", bad)
     (tmp_path / "part-0.npy").symlink_to(folder / "part-0.npy")
-    with pytest.raises(odeco.SourceError, match=r"Row 12,345 of part-9\.npy holds NaN in column 3") as caught:
+    with pytest.raises(
+        odeco.SourceError, match=r"Row 12,345 of part-9\.npy holds NaN in column 3"
+    ) as caught:
         odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, method="core", rng=0, client=client)
     with pytest.raises(odeco.SourceError) as plainly:
         odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, method="core", rng=0)
     assert str(caught.value) == str(plainly.value)
-    with pytest.raises(odeco.SourceError, match=r"Row 12,345 of the Dask array holds NaN in column 3"):
+    with pytest.raises(
+        odeco.SourceError, match=r"Row 12,345 of the Dask array holds NaN in column 3"
+    ):
         odeco.decompose_stream(da.from_array(bad, chunks=(7_000, D)), K, rng=0)
     whole = (folder / "part-2.npz").read_bytes()
     (tmp_path / "damaged.npz").write_bytes(whole[:80_000] + bytes(2_000) + whole[82_000:])
@@ -186,7 +216,9 @@ def test_what_is_wrong_with_a_file_arrives_with_its_name_and_row(client, folder,
 
 def test_progress_counts_the_rows_of_all_workers(client, folder):
     seen = []
-    odeco.decompose_stream(folder / "all.npy", K, method="core", rng=0, client=client, callback=seen.append)
+    odeco.decompose_stream(
+        folder / "all.npy", K, method="core", rng=0, client=client, callback=seen.append
+    )
     assert [progress.n_rows for progress in seen] == sorted(progress.n_rows for progress in seen)
     assert seen[-1].n_rows == 3 * N_ROWS
     assert seen[-1].n_rows_needed == 0
@@ -194,32 +226,57 @@ def test_progress_counts_the_rows_of_all_workers(client, folder):
 
 
 def test_another_version_on_a_worker_is_an_error_that_says_so(client, folder, monkeypatch):
-    wanted = (*odeco.online.dask.client.versions()[:1], ("odeco", "9.9"), *odeco.online.dask.client.versions()[2:])
+    wanted = (
+        *odeco.online.dask.client.versions()[:1],
+        ("odeco", "9.9"),
+        *odeco.online.dask.client.versions()[2:],
+    )
     monkeypatch.setattr(odeco.online.dask.client, "versions", lambda: wanted)
-    with pytest.raises(RuntimeError, match=r"odeco must have the same version .* The client has 9\.9, the worker on"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"odeco must have the same version .* The client has 9\.9, the worker on",
+    ):
         odeco.decompose_stream(folder / "all.npy", K, method="core", rng=0, client=client)
 
 
 def test_workers_with_other_kernels_of_linear_algebra_are_refused(folder):
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=":0"
+    ) as cluster:
         client = distributed.Client(cluster)
         kernels = set(client.run(blas_kernels).values())
         assert kernels == {blas_kernels()}
         # One more worker, whose library is told to take the kernels of another processor.
         other = "Sandybridge" if "Haswell" in blas_kernels() else "Haswell"
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--nthreads", "1"]
-        with subprocess.Popen([*command, "--no-dashboard"], env=os.environ | {"OPENBLAS_CORETYPE": other}) as worker:
+        command = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            cluster.scheduler_address,
+            "--nthreads",
+            "1",
+        ]
+        with subprocess.Popen(
+            [*command, "--no-dashboard"], env=os.environ | {"OPENBLAS_CORETYPE": other}
+        ) as worker:
             try:
                 client.wait_for_workers(2)
-                with pytest.raises(odeco.ClusterError, match=f"Workers must use the same kernels .* {other}"):
-                    odeco.decompose_stream(folder / "all.npy", K, method="core", rng=0, client=client)
+                with pytest.raises(
+                    odeco.ClusterError, match=f"Workers must use the same kernels .* {other}"
+                ):
+                    odeco.decompose_stream(
+                        folder / "all.npy", K, method="core", rng=0, client=client
+                    )
             finally:
                 worker.terminate()
         client.close()
 
 
 def test_a_worker_that_joins_with_other_kernels_is_refused():
-    expected = (*odeco.online.dask.client.versions(), ("kernels of linear algebra", "openblas Other (00000000)"))
+    expected = (
+        *odeco.online.dask.client.versions(),
+        ("kernels of linear algebra", "openblas Other (00000000)"),
+    )
     with pytest.raises(RuntimeError, match="Others use openblas Other"):
         odeco.online.dask.client.check_versions(expected)
 
@@ -241,60 +298,6 @@ def test_online_rows_of_a_cluster_are_learnt_as_those_of_one_machine(client):
     there.partial_fit(ROWS[:100]).partial_fit(da.from_array(ROWS[100:], chunks=(9_999, D)))
     here.partial_fit(ROWS)
     np.testing.assert_allclose(there.result().weights, here.result().weights, rtol=1e-12)
-
-
-WEIGHTS = np.random.default_rng(5).integers(0, 4, size=N_ROWS)
-
-
-@pytest.mark.parametrize("method", ["entries", "core"])
-def test_weighted_rows_of_a_cluster_are_learnt_as_those_of_one_machine(client, folder, method):
-    weights = WEIGHTS / 3
-    settings = {"method": method, "rng": 0, "sample_weight": weights}
-    expected = {
-        "dense": odeco.decompose_stream(ROWS, K, **settings),
-        "csr": odeco.decompose_stream(sparse.csr_array(ROWS), K, **settings),
-    }
-    few = ("glob of .npy", "delayed CSR blocks")  # a search takes time
-    for name, data, kind in inputs(folder):
-        if method == "entries" or name in few:
-            found = odeco.decompose_stream(data, K, client=client, **settings)
-            try:
-                assert_same(found, expected[kind])
-            except AssertionError as error:
-                pytest.fail(f"{name}: {error}")
-    if method == "entries":  # the moments are those of repeated rows, to rounding
-        repeated = odeco.decompose_stream(np.repeat(ROWS, WEIGHTS, axis=0), K, method="entries", rng=0)
-        np.testing.assert_allclose(found.weights, repeated.weights, rtol=1e-9)
-        np.testing.assert_allclose(found.vectors, repeated.vectors, atol=1e-9)
-
-
-def test_a_column_of_weights_is_read_by_the_client(client, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(ROWS, columns=[f"c{column}" for column in range(D)])
-    frame.insert(3, "w", WEIGHTS)
-    frame[:9_000].to_parquet(tmp_path / "a.parquet", index=False)
-    frame[9_000:].to_parquet(tmp_path / "b.parquet", index=False)
-    expected = odeco.decompose_stream(ROWS, K, rng=0, sample_weight=WEIGHTS)
-    names = [f"c{column}" for column in range(D)]
-    dask_frame = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
-    for data in (str(tmp_path / "*.parquet"), dask_frame):
-        for chosen in ({}, {"columns": [*names, "w"]}):
-            found = odeco.decompose_stream(data, K, rng=0, sample_weight="w", client=client, **chosen)
-            assert_same(found, expected)
-            assert list(found.names) == names
-    arguments = (tmp_path / "a.parquet", tmp_path / "b.parquet", "-k", K, "--weight", "w", "--json")
-    here, there = (command("stream", *arguments, *more) for more in ((), ("--scheduler", client.scheduler.address)))
-    assert here.stdout == there.stdout, there.stderr
-
-
-def test_pushed_rows_of_a_cluster_have_weights(client, folder, tmp_path):
-    here, there = (odeco.OnlineDecomposer(K, rng=0) for _ in range(2))
-    here.partial_fit(ROWS, sample_weight=WEIGHTS).partial_fit(ROWS)
-    there.partial_fit(lazy_array(folder), sample_weight=WEIGHTS)
-    there.save(tmp_path / "run.ckpt")
-    there = odeco.OnlineDecomposer.load(tmp_path / "run.ckpt").partial_fit(lazy_array(folder))
-    np.testing.assert_allclose(there.result().weights, here.result().weights, rtol=1e-12)
-    np.testing.assert_allclose(there.result().weight_errors, here.result().weight_errors, rtol=1e-9)
 
 
 GUARANTEE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0, "batch_size": 9_000, "rng": 0}
@@ -351,7 +354,13 @@ def corpus_blocks(corpus, make=None):
 
 
 def assert_same_topics(one, other):
-    for name in ("topic_word_", "doc_topic_prior_", "components_", "n_samples_seen_", "topic_word_prior_"):
+    for name in (
+        "topic_word_",
+        "doc_topic_prior_",
+        "components_",
+        "n_samples_seen_",
+        "topic_word_prior_",
+    ):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
@@ -361,7 +370,11 @@ def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tm
     told = []
     there = TensorLDA(**SETTINGS).fit(rows, callback=lambda *each: told.append(each))
     assert_same_topics(there, fitted)
-    assert told == [("pairs", 0, 1), ("triples", 0, 1), *(("sweeps", number, 2) for number in range(3))]
+    assert told == [
+        ("pairs", 0, 1),
+        ("triples", 0, 1),
+        *(("sweeps", number, 2) for number in range(3)),
+    ]
     assert there.diagnostics_.n_empty == fitted.diagnostics_.n_empty > 0
     proportions = there.transform(rows)
     assert isinstance(proportions, da.Array)
@@ -370,7 +383,11 @@ def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tm
     assert there.perplexity(rows) == fitted.perplexity(corpus)
     for number, cut in enumerate(itertools.pairwise((0, 20_001, 40_000))):
         sparse.save_npz(tmp_path / f"part-{number}.npz", corpus[slice(*cut)])
-    chosen = {"n_components": 3, "max_iter": 0, "random_state": 0}  # with the concentration left to the documents
+    chosen = {
+        "n_components": 3,
+        "max_iter": 0,
+        "random_state": 0,
+    }  # with the concentration left to the documents
     again = TensorLDA(**chosen).fit(str(tmp_path / "part-*.npz"), client=client)
     assert_same_topics(again, TensorLDA(**chosen).fit(corpus))
 
@@ -381,14 +398,18 @@ def test_weighted_documents_of_a_cluster_are_repeated_ones(client, corpus):
     rows = odeco.online.dask.from_delayed(corpus_blocks(corpus))
     there = TensorLDA(**SETTINGS).fit(rows, sample_weight=weights)
     assert_same_topics(there, TensorLDA(**SETTINGS).fit(corpus, sample_weight=weights))
-    assert_same_topics(there, TensorLDA(**SETTINGS).fit(corpus[np.repeat(np.arange(corpus.shape[0]), weights)]))
+    assert_same_topics(
+        there, TensorLDA(**SETTINGS).fit(corpus[np.repeat(np.arange(corpus.shape[0]), weights)])
+    )
     with pytest.raises(ValueError, match="must be whole numbers"):
         TensorLDA(**SETTINGS).fit(rows, sample_weight=weights / 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["blocks", "files"])
-def test_the_number_of_topics_is_selected_on_a_cluster_as_on_one_machine(kind, client, corpus, tmp_path):
+def test_the_number_of_topics_is_selected_on_a_cluster_as_on_one_machine(
+    kind, client, corpus, tmp_path
+):
     settings = {"n_components": "auto", "max_iter": 0, "random_state": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of topics that are not reliable, here as there
@@ -431,7 +452,10 @@ def test_chosen_rows_are_read_in_their_order(in_files, client, tmp_path):
 def test_texts_of_a_cluster_are_counted_there(client):
     generator = np.random.default_rng(0)
     words = [f"word{letter}" for letter in "abcdefghijklmnopqrst"]
-    texts = [" ".join(generator.choice(words[: 10 + 10 * (i % 2)], 12)) for i in range(300)] + ["", "The rare one"]
+    texts = [" ".join(generator.choice(words[: 10 + 10 * (i % 2)], 12)) for i in range(300)] + [
+        "",
+        "The rare one",
+    ]
     here = prune_words(count_words(texts), max_share=0.9)
     frame = dd.from_pandas(pd.DataFrame({"text": texts}), npartitions=3)
     for given in (db.from_sequence(texts, npartitions=4), frame["text"]):
@@ -439,10 +463,14 @@ def test_texts_of_a_cluster_are_counted_there(client):
         assert found.tolist() == here.words.tolist()
         there = TensorLDA(2, max_iter=1, random_state=0).fit(counts)
         assert_same_topics(there, TensorLDA(2, max_iter=1, random_state=0).fit(here.counts))
-    counts, found = count_words_on_cluster(db.from_sequence(texts, npartitions=2), ["wordc", "worda"])
+    counts, found = count_words_on_cluster(
+        db.from_sequence(texts, npartitions=2), ["wordc", "worda"]
+    )
     assert found.tolist() == ["wordc", "worda"]
     assert counts.shape == (302, 2)
-    with pytest.raises(VocabularyError, match="At least one word must be in 5 of the 302 documents"):
+    with pytest.raises(
+        VocabularyError, match="At least one word must be in 5 of the 302 documents"
+    ):
         count_words_on_cluster(db.from_sequence(texts, npartitions=2), max_share=0.0)
 
 
@@ -452,14 +480,19 @@ def test_a_worker_that_is_killed_during_the_sweeps_changes_no_topic(client, corp
             (process, *_) = client.run(os.getpid).values()
             os.kill(process, signal.SIGKILL)
 
-    there = TensorLDA(**SETTINGS).fit(odeco.online.dask.from_delayed(corpus_blocks(corpus)), callback=kill)
+    there = TensorLDA(**SETTINGS).fit(
+        odeco.online.dask.from_delayed(corpus_blocks(corpus)), callback=kill
+    )
     assert_same_topics(there, fitted)
 
 
 def test_what_is_wrong_with_word_counts_arrives(client, corpus):
     model = TensorLDA(3, max_iter=0, random_state=0)
     rows = odeco.online.dask.from_delayed(corpus_blocks(corpus, np.negative))
-    with pytest.raises(ValueError, match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks"):
+    with pytest.raises(
+        ValueError,
+        match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks",
+    ):
         model.fit(rows)
     with pytest.raises(ValueError, match=r"with `seed_words` is fitted on one machine"):
         TensorLDA(3, seed_words=[["a"]], random_state=0).fit(rows)
@@ -486,7 +519,7 @@ def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path)
         "--out",
         tmp_path / "found.npz",
     )
-    ended = command("stream", *arguments, "--checkpoint", tmp_path / "run.ckpt")
+    ended = command("decompose", "--rows", *arguments, "--checkpoint", tmp_path / "run.ckpt")
     assert ended.returncode == 0, ended.stderr
     assert f"cluster at {address}: 2 workers, 2 threads" in ended.stderr
     assert_same(odeco.load_result(tmp_path / "found.npz"), plain["dense"])
@@ -500,12 +533,17 @@ def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path)
         vocabulary=words,
     )
     arguments = (tmp_path / "counts.npz", "-k", 3, "--max-iter", 0, "--scheduler", address)
-    ended = command("topics", *arguments, "--out", tmp_path / "model.npz", "--json")
+    ended = command("learn", "topics", *arguments, "--out", tmp_path / "model.npz", "--json")
     assert ended.returncode == 0, ended.stderr
     model = TensorLDA.load(tmp_path / "model.npz")
-    assert np.array_equal(model.topic_word_, TensorLDA(3, max_iter=0, random_state=0).fit(corpus).topic_word_)
+    assert np.array_equal(
+        model.topic_word_, TensorLDA(3, max_iter=0, random_state=0).fit(corpus).topic_word_
+    )
     assert list(model.words_) == list(words)
-    texts = [" ".join(np.random.default_rng(i).choice(words[30 * (i % 2) :][:30], 12)) for i in range(400)]
+    texts = [
+        " ".join(np.random.default_rng(i).choice(words[30 * (i % 2) :][:30], 12))
+        for i in range(400)
+    ]
     counted = prune_words(count_words(texts))
     expected = TensorLDA(2, max_iter=0, random_state=0).fit(counted.counts)
     writers = {
@@ -517,41 +555,40 @@ def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path)
         for number in range(2):
             frame = pd.DataFrame({"text": texts[200 * number : 200 * number + 200]})
             write(frame, tmp_path / f"{number}.{kind}")
-        columns = (tmp_path / f"*.{kind}", "--column", "text", "-k", 2, "--max-iter", 0, "--scheduler", address)
-        ended = command("topics", *columns, "--out", tmp_path / f"{kind}.npz", "--json")
+        columns = (
+            tmp_path / f"*.{kind}",
+            "--column",
+            "text",
+            "-k",
+            2,
+            "--max-iter",
+            0,
+            "--scheduler",
+            address,
+        )
+        ended = command("learn", "topics", *columns, "--out", tmp_path / f"{kind}.npz", "--json")
         assert ended.returncode == 0, ended.stderr
         model = TensorLDA.load(tmp_path / f"{kind}.npz")
         assert list(model.words_) == list(counted.words)
         assert np.array_equal(model.topic_word_, expected.topic_word_)
-    ended = command("topics", *arguments, "--min-documents", 3)
+    ended = command("learn", "topics", *arguments, "--min-documents", 3)
     assert ended.returncode == 2
     assert "Leave out --min-documents" in ended.stderr
 
 
 class TestRefusals:
     def test_odeco_is_imported_without_dask(self):
-        code = "import sys; sys.modules.update(dask=None, distributed=None); import odeco, odeco.cli, odeco.models"
+        code = (
+            "import sys; sys.modules.update(dask=None, distributed=None); import odeco, "
+            "odeco.cli, odeco.models"
+        )
         subprocess.run([sys.executable, "-c", code], check=True)
         code = "import sys; sys.modules.update(dask=None, distributed=None); import odeco; "
         code += "odeco.decompose_stream('x.npy', 2, client=object())"
-        failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        failed = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
         assert "pip install 'odeco[dask]'" in failed.stderr
-
-    def test_weights_that_are_none_are_refused(self, client, folder):
-        online = odeco.OnlineDecomposer(K, rng=0)
-        for weights, expected in (
-            (np.ones(3), "one number for each row"),
-            (np.where(np.arange(len(ROWS)) == 7, -1.0, 1.0), "finite and not negative"),
-            (np.zeros(len(ROWS)), "at least one weight above zero"),
-        ):
-            with pytest.raises(ValueError, match=expected):
-                odeco.decompose_stream(folder / "all.npy", K, client=client, sample_weight=weights)
-            if weights.any():
-                with pytest.raises(ValueError, match=expected):
-                    online.partial_fit(lazy_array(folder), sample_weight=weights)
-        with pytest.raises(ValueError, match="the name of a column of files or of a Dask dataframe"):
-            odeco.decompose_stream(lazy_array(folder), K, sample_weight="w")
-        assert online.n_rows == 0
 
     def test_rows_that_a_cluster_cannot_read_are_refused(self, client, tmp_path):
         (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
@@ -559,15 +596,23 @@ class TestRefusals:
             odeco.decompose_stream(tmp_path / "rows.csv", 1, client=client)
         with pytest.raises(TypeError, match=r"`client` must be a dask\.distributed\.Client"):
             odeco.decompose_stream(ROWS, 1, client="tcp://127.0.0.1:1")
-        frame = pytest.importorskip("pandas").DataFrame({"a": [1.0, np.nan, 2.0], "b": [1.0, 2.0, 3.0]})
+        frame = pytest.importorskip("pandas").DataFrame(
+            {"a": [1.0, np.nan, 2.0], "b": [1.0, 2.0, 3.0]}
+        )
         lazy = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
-        with pytest.raises(odeco.SourceError, match=r"^Row 1 of the Dask array holds NaN in column 'a'"):
+        with pytest.raises(
+            odeco.SourceError, match=r"^Row 1 of the Dask array holds NaN in column 'a'"
+        ):
             odeco.decompose_stream(lazy, 1)
-        with pytest.raises(odeco.SourceError, match=r"^All columns of the Dask dataframe .* Column 't' holds"):
+        with pytest.raises(
+            odeco.SourceError, match=r"^All columns of the Dask dataframe .* Column 't' holds"
+        ):
             odeco.decompose_stream(lazy.assign(t="x"), 1)
         with pytest.raises(odeco.SourceError, match="two axes"):
             odeco.decompose_stream(da.zeros(5), 1)
-        wrong = odeco.online.dask.from_delayed([dask.delayed(np.ones)((5, 2))], n_features=2, n_rows=[6])
+        wrong = odeco.online.dask.from_delayed(
+            [dask.delayed(np.ones)((5, 2))], n_features=2, n_rows=[6]
+        )
         with pytest.raises(odeco.SourceError, match=r"must have 6 rows from row 0 on\. It has 5"):
             odeco.decompose_stream(wrong, 1)
 
@@ -579,7 +624,7 @@ def test_a_block_that_is_too_large_for_a_worker_is_cut_into_columns(monkeypatch)
     ask, widths = requests.ask, set()
 
     def asked(given, order, segments):
-        widths.add((order.task.kind, order.held.shape[1]))
+        widths.add((type(order.held).__name__, order.held.block.shape[1]))
         return ask(given, order, segments)
 
     monkeypatch.setattr(requests, "ask", asked)
@@ -589,22 +634,22 @@ def test_a_block_that_is_too_large_for_a_worker_is_cut_into_columns(monkeypatch)
         given = odeco.online.dask.from_delayed(blocks)
         there = odeco.decompose_stream(given, 3, rng=0, **power)
         found = odeco.decompose_stream(given, 3, rng=0)
-    assert {width for kind, width in widths if kind == "image"} <= {1, 2, 3}
-    assert ("image", 3) in widths  # of ten candidates
+    assert {width for kind, width in widths if kind == "Images"} <= {1, 2, 3}
+    assert ("Images", 3) in widths  # of ten candidates
     here = odeco.decompose_stream(rows, 3, rng=0, **power)
     assert np.array_equal(there.vectors, here.vectors)
     assert np.array_equal(found.vectors, odeco.decompose_stream(rows, 3, rng=0).vectors)
 
 
 def test_the_private_command_works_on_a_cluster(client, folder, tmp_path):
-    guarantee = ("-k", 2, "--epsilon", 1, "--delta", "1e-9", "--unit", "record", "--norm-bound", 1, "--yes")
+    guarantee = ("-k", 2, "--epsilon", 1, "--delta", "1e-9", "--norm-bound", 1, "--yes")
     address, out = client.scheduler.address, tmp_path / "found.npz"
     files = sorted(folder.glob("part-*.npy"))
-    ended = command("private", *files, *guarantee, "--scheduler", address, "--out", out)
+    ended = command("decompose", "--rows", *files, *guarantee, "--scheduler", address, "--out", out)
     assert ended.returncode == 0, ended.stderr
     assert "cluster at" in ended.stderr
     found = odeco.load_result(out)
     assert found.privacy.private
     assert found.privacy.epsilon == 1.0
-    ended = command("private", *guarantee, "--dry-run", "--dimension", D, "--n-units", 100, "--scheduler", address)
-    assert "--scheduler goes with rows in FILEs" in ended.stderr
+    ended = command("decompose", files[0], *guarantee, "--scheduler", address)
+    assert "--scheduler goes with --rows" in ended.stderr

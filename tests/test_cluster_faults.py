@@ -1,4 +1,6 @@
-"""What a cluster can do wrong: workers that die, a scheduler that is lost, memory, partitions that change."""
+"""What a cluster can do wrong: workers that die, a scheduler that is lost, memory, partitions that
+change.
+"""
 
 from __future__ import annotations
 
@@ -41,28 +43,39 @@ def array_of(make, *arguments):
     """A Dask array whose blocks a function makes."""
     cuts = list(itertools.pairwise(EDGES))
     blocks = [dask.delayed(make, pure=True)(*(each(cut) for each in arguments)) for cut in cuts]
-    lazy = [da.from_delayed(block, (cut[1] - cut[0], D), float) for block, cut in zip(blocks, cuts, strict=True)]
+    lazy = [
+        da.from_delayed(block, (cut[1] - cut[0], D), float)
+        for block, cut in zip(blocks, cuts, strict=True)
+    ]
     return da.concatenate(lazy)
 
 
 @pytest.mark.slow
 def test_a_block_of_a_dask_array_whose_worker_died_is_computed_again(strict_client, path, tmp_path):
     sign = str(tmp_path / "dead")
-    rows = array_of(deadly_block, lambda _: str(path), lambda cut: cut[0], lambda cut: cut[1], lambda _: sign)
-    held = strict_client.compute(rows.blocks[0])  # somebody else wants the block, so that its failure is remembered
+    rows = array_of(
+        deadly_block, lambda _: str(path), lambda cut: cut[0], lambda cut: cut[1], lambda _: sign
+    )
+    held = strict_client.compute(
+        rows.blocks[0]
+    )  # somebody else wants the block, so that its failure is remembered
     distributed.wait(held)
     assert held.status == "error"
     (tmp_path / "dead").unlink()  # the next attempt kills its worker too
     found = odeco.decompose_stream(rows, K, rng=0)
     plain = odeco.decompose_stream(ROWS, K, rng=0)
     np.testing.assert_array_equal(found.vectors, plain.vectors)
-    again = odeco.decompose_stream(rows, K, rng=0)  # the failure of the first keys is still remembered
+    again = odeco.decompose_stream(
+        rows, K, rng=0
+    )  # the failure of the first keys is still remembered
     np.testing.assert_array_equal(again.vectors, plain.vectors)
 
 
 def test_partitions_that_differ_each_time_are_refused(client):
     rows = array_of(changing_block, lambda cut: cut[1] - cut[0])
-    with pytest.raises(odeco.SourceError, match="must give the same rows each time they are computed"):
+    with pytest.raises(
+        odeco.SourceError, match="must give the same rows each time they are computed"
+    ):
         odeco.decompose_stream(rows, K, rng=0)
 
 
@@ -85,7 +98,14 @@ def test_a_scheduler_that_is_lost_ends_the_run_with_its_checkpoint(path, tmp_pat
     }
     scheduler, worker = (
         subprocess.Popen(
-            [sys.executable, "-m", f"distributed.cli.{name}", "--scheduler-file", str(address), *options],
+            [
+                sys.executable,
+                "-m",
+                f"distributed.cli.{name}",
+                "--scheduler-file",
+                str(address),
+                *options,
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -100,7 +120,14 @@ def test_a_scheduler_that_is_lost_ends_the_run_with_its_checkpoint(path, tmp_pat
     begun = time.monotonic()
     with pytest.raises(ClusterError, match="is not reachable") as error:
         odeco.decompose_stream(
-            path, K, rng=0, n_passes=4, client=client, checkpoint=checkpoint, checkpoint_seconds=1e9, callback=lose
+            path,
+            K,
+            rng=0,
+            n_passes=4,
+            client=client,
+            checkpoint=checkpoint,
+            checkpoint_seconds=1e9,
+            callback=lose,
         )
     assert str(checkpoint) in str(error.value)
     assert time.monotonic() - begun < 60
@@ -109,7 +136,9 @@ def test_a_scheduler_that_is_lost_ends_the_run_with_its_checkpoint(path, tmp_pat
         process.kill()
         process.wait()
     seen = []
-    found = odeco.decompose_stream(path, K, rng=0, n_passes=4, checkpoint=checkpoint, callback=seen.append)
+    found = odeco.decompose_stream(
+        path, K, rng=0, n_passes=4, checkpoint=checkpoint, callback=seen.append
+    )
     assert seen[0].n_rows > 2 * EDGES[-1]
     plain = odeco.decompose_stream(path, K, rng=0, n_passes=4)
     np.testing.assert_array_equal(found.vectors, plain.vectors)
@@ -119,7 +148,7 @@ def test_a_scheduler_that_is_lost_ends_the_run_with_its_checkpoint(path, tmp_pat
 @pytest.mark.parametrize("address", ["nonsense://x", "tcp://127.0.0.1:9", "nothing"])
 def test_a_scheduler_that_cannot_be_reached_is_named_soon(address, path, capsys):
     begun = time.monotonic()
-    assert run_command(["stream", str(path), "-k", "3", "--scheduler", address]) == 1
+    assert run_command(["decompose", "--rows", str(path), "-k", "3", "--scheduler", address]) == 1
     assert time.monotonic() - begun < 30
     said = capsys.readouterr().err
     assert address in said

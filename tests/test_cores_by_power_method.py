@@ -9,15 +9,19 @@ import odeco
 from odeco import Components, RankError
 from odeco.cp.small import decompose_core
 from odeco.datasets import gaussian_noise
-from odeco.online.entries import CoreSolver
+from odeco.online.methods.private import PrivateSpan
+from odeco.online.solver import Reply, Where
 from odeco.tensors.dense import DenseTensor, symmetrize
 
-#: Noiseless components come out to rounding: sums of some hundred products, each with an error of 1e-16.
+#: Noiseless components come out to rounding: sums of some hundred products, each with an error of
+#: 1e-16.
 EXACT = 1e-12
 
 
 def planted(dimension, weights, order=3, seed=0):
-    vectors = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, len(weights))))[0]
+    vectors = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, len(weights))))[
+        0
+    ]
     return Components(weights, vectors, order)
 
 
@@ -68,7 +72,8 @@ def test_noise_that_the_components_bear_loses_none(sigma):
 
 @pytest.mark.slow
 def test_twenty_components_in_noise_of_a_tenth():
-    """Noise, of standard deviation s before it is symmetrised, turns a vector of weight λ by s √(d/3)/λ.
+    """Noise, of standard deviation s before it is symmetrised, turns a vector of weight λ by s
+    √(d/3)/λ.
 
     So cosines are 0.93 to 0.98 here.
 
@@ -90,22 +95,28 @@ def test_the_largest_of_more_components_are_found():
 @pytest.mark.parametrize("rank", [1, 7])
 def test_a_core_of_lower_rank_raises_with_what_was_found(rank):
     truth = planted(20, np.linspace(2, 1, rank))
-    with pytest.raises(RankError, match=rf"the tensor has rank {rank}, but n_components=8") as caught:
+    with pytest.raises(
+        RankError, match=rf"the tensor has rank {rank}, but n_components=8"
+    ) as caught:
         found_in(truth.to_dense(), 8)
     assert max(errors(caught.value.found, truth)) <= EXACT
 
 
 def stream_search(truth, n_components):
-    search = CoreSolver.start(truth.dimension, n_components, seed=0, orthogonal=True)
-    while not search.done:
-        ask = truth.inside if search.query == "core" else truth.image
-        search = search.advance(ask(search.probes))
-    return search.components
+    guarantee = {"batch_size": 1, "epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0}
+    search = (
+        PrivateSpan(n_components=n_components, **guarantee).bound(Where(truth.dimension, 0)).start()
+    )
+    for ask in (truth.image, truth.image, truth.image, truth.inside):
+        search = search.advance(Reply(ask(search.query.block), 1))
+    return search.estimate(None).components
 
 
 def test_a_stream_of_orthogonal_components_lifts_what_its_core_holds():
     truth = planted(40, np.linspace(2, 1, 3))
-    assert max(errors(stream_search(truth, 3), truth)) <= 1e-10  # the span is as good as three rounds of images make it
+    assert (
+        max(errors(stream_search(truth, 3), truth)) <= 1e-10
+    )  # the span is as good as three rounds of images make it
     with pytest.raises(RankError, match="rank 3") as caught:
         stream_search(truth, 5)
     assert max(errors(caught.value.found, truth)) <= 1e-10

@@ -1,4 +1,6 @@
-"""CSR rows whose parts contradict each other are refused wherever they come in: products would read other memory."""
+"""CSR rows whose parts contradict each other are refused wherever they come in: products would read
+other memory.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ DAMAGES = (
     *("an index far outside", "an index just outside", "a negative index", "pointers that fall"),
     *("pointers past the end", "too few numbers", "pointers that do not start at 0"),
 )
-OPTIONS = ("--epsilon", "1", "--delta", "1e-6", "--unit", "record", "--norm-bound", "1")
+OPTIONS = ("--epsilon", "1", "--delta", "1e-6", "--norm-bound", "1")
 TEXT = r"(Column indices|row pointers) of .* must (be in|start at 0)"
 
 
@@ -79,7 +81,9 @@ def test_rows_that_contradict_themselves_are_refused(entry, what):
 @pytest.mark.parametrize("what", DAMAGES)
 @pytest.mark.parametrize("entry", [push_privately, decompose_privately])
 def test_private_rows_that_contradict_themselves_are_refused_without_naming_one(entry, what):
-    with pytest.raises(ValueError, match=r"^Private sparse rows must have indices within their shape\.") as caught:
+    with pytest.raises(
+        ValueError, match=r"^Private sparse rows must have indices within their shape\."
+    ) as caught:
         entry(damaged(what))
     assert not any(sign.isdigit() for sign in str(caught.value))
 
@@ -103,21 +107,25 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.match(r"Column indices of CSR rows must be in \[0, 49\]\. Row \d holds 100,000,000\.", done.stdout)
+    assert re.match(
+        r"Column indices of CSR rows must be in \[0, 49\]\. Row \d holds 100,000,000\.", done.stdout
+    )
 
 
 @pytest.mark.parametrize(
     ("command", "what", "code"),
     [
-        (["stream"], "an index far outside", 1),
-        (["stream"], "an index just outside", 1),
-        (["stream"], "pointers that fall", 1),
+        (["decompose", "--rows"], "an index far outside", 1),
+        (["decompose", "--rows"], "an index just outside", 1),
+        (["decompose", "--rows"], "pointers that fall", 1),
         # A record that is not valid counts as zeros, and nothing is said of it.
-        (["private", *OPTIONS], "an index far outside", 0),
-        (["private", *OPTIONS], "an index just outside", 0),
-        (["private", *OPTIONS], "pointers that fall", 1),
+        (["decompose", "--rows", *OPTIONS], "an index far outside", 0),
+        (["decompose", "--rows", *OPTIONS], "an index just outside", 0),
+        (["decompose", "--rows", *OPTIONS], "pointers that fall", 1),
     ],
 )
 def test_the_command_reads_nothing_past_the_end_of_such_rows(command, what, code, tmp_path, capsys):
@@ -141,7 +149,9 @@ def test_a_checkpoint_with_such_rows_is_refused(what, tmp_path):
     odeco.OnlineDecomposer(2, rng=0).partial_fit(WHOLE).save(path)
     header, arrays = load_arrays(path, "stream run")
     bad = damaged(what)
-    parts = {f"run.sum.buffer.{name}": getattr(bad, name) for name in ("data", "indices", "indptr")}
+    parts = {
+        f"run.sum.waiting.0.{name}": getattr(bad, name) for name in ("data", "indices", "indptr")
+    }
     assert parts.keys() <= arrays.keys()
     save_arrays(path, "stream run", header, {**arrays, **parts})
     with pytest.raises(odeco.FileFormatError, match=r"run\.ckpt"):

@@ -15,13 +15,17 @@ def test_the_noise_models_of_appendix_a_are_what_the_paper_writes():
     unit = np.eye(d)
     v = unit[1]
     adversarial = sum(
-        np.einsum("a,b,c->abc", v, e, e) + np.einsum("a,b,c->abc", e, v, e) + np.einsum("a,b,c->abc", e, e, v)
+        np.einsum("a,b,c->abc", v, e, e)
+        + np.einsum("a,b,c->abc", e, v, e)
+        + np.einsum("a,b,c->abc", e, e, v)
         for e in unit
     )
     weak = sum(np.einsum("a,b,c->abc", e, e, e) for e in unit[3:])
     block = np.random.default_rng(0).standard_normal((d, 4))
     for noise, entries in [(AdversarialNoise(v), adversarial), (WeaklyCorrelatedNoise(d, 3), weak)]:
-        np.testing.assert_allclose(noise.image(block), DenseTensor(entries).image(block), atol=1e-12)
+        np.testing.assert_allclose(
+            noise.image(block), DenseTensor(entries).image(block), atol=1e-12
+        )
         assert noise.squared_norm() == pytest.approx(np.sum(entries**2))
     assert odeco.operator_norm(AdversarialNoise(v), rng=0) == pytest.approx(3)
     assert odeco.operator_norm(WeaklyCorrelatedNoise(d, 3), rng=0) == pytest.approx(1)

@@ -18,19 +18,23 @@ from odeco.datasets import planted_topics
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-#: Blocks that begin so need machines of the reader's own.
-NOT_RUN = ("from dask.distributed import Client", "dask.config.set(")
+#: Blocks that begin so need machines or libraries of the reader's own.
+NOT_RUN = ("from dask.distributed import Client", "dask.config.set(", "import pyLDAvis")
 
 
 def code_of(page: Path) -> list[str]:
     """Return the blocks of Python on a page, but for those that need other machines."""
-    found = re.findall(r"^( *)```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    found = re.findall(
+        r"^( *)```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     blocks = [re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, block in found]
     return [block for block in blocks if not block.startswith(NOT_RUN)]
 
 
 def pages() -> list[Path]:
-    """Return the README and all pages of the documentation that were written by hand and have code."""
+    """Return the README and all pages of the documentation that were written by hand and have
+    code.
+    """
     made = {"_build", "gallery", "tutorials", "generated"}
     written = [path for path in sorted(DOCS.rglob("*.md")) if not made & set(path.parts)]
     return [page for page in (ROOT / "README.md", *written) if page.exists() and code_of(page)]
@@ -38,16 +42,39 @@ def pages() -> list[Path]:
 
 @pytest.fixture
 def known(tmp_path, monkeypatch):
-    """What a page speaks of without making it: rows, in memory, in files and in batches, a tensor, texts, counts."""
+    """What a page speaks of without making it: rows, in memory, in files and in batches, a tensor,
+    texts, counts.
+    """
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(0)
-    rows = np.linalg.qr(generator.standard_normal((100, 10)))[0].T[generator.choice(10, size=50_000)]
+    rows = np.linalg.qr(generator.standard_normal((100, 10)))[0].T[
+        generator.choice(10, size=50_000)
+    ]
     np.save("rows.npy", rows)
-    np.savetxt("rows.csv", rows[:2000], delimiter=",", header=",".join(f"c{i}" for i in range(100)), comments="")
-    words = np.array([f"{first}{last}" for first in ("apple", "sea", "sky", "tree") for last in "abcdefghijklmno"])
-    texts = [" ".join(generator.choice(words.reshape(4, 15)[number % 4], 12)) for number in range(3000)]
-    odeco.privacy.LedgerFile.create("texts.ledger", epsilon=2.0, delta=1e-6)
-    table = "".join(f"user{number},{a:.4f},{b:.4f},{c:.4f}\n" for number, (a, b, c, *_) in enumerate(abs(rows[:500])))
+    np.savetxt(
+        "rows.csv",
+        rows[:2000],
+        delimiter=",",
+        header=",".join(f"c{i}" for i in range(100)),
+        comments="",
+    )
+    words = np.array(
+        [
+            f"{first}{last}"
+            for first in ("apple", "sea", "sky", "tree")
+            for last in "abcdefghijklmno"
+        ]
+    )
+    texts = [
+        " ".join(generator.choice(words.reshape(4, 15)[number % 4], 12)) for number in range(3000)
+    ]
+    odeco.privacy.LedgerFile.create(
+        "texts.ledger", data="people", unit="record", epsilon=2.0, delta=1e-6
+    )
+    table = "".join(
+        f"user{number},{a:.4f},{b:.4f},{c:.4f}\n"
+        for number, (a, b, c, *_) in enumerate(abs(rows[:500]))
+    )
     Path("people.csv").write_text(f"id,age,income,rooms\n{table}")
     tensor = odeco.Components(np.arange(5.0, 0.0, -1.0), np.eye(8)[:, :5]).to_dense()
     result = odeco.decompose(tensor, 5, rng=0)
@@ -61,9 +88,12 @@ def known(tmp_path, monkeypatch):
         "vocabulary": list("abcdefgh"),
         "texts": texts,
         "counts": planted_topics(3000, 60, [0.3, 0.2, 0.1], rng=0).counts,
-        "symbols": (np.arange(10_000) // 25 % 2 * 10 + generator.integers(10, size=10_000)).astype(np.int64),
+        "symbols": (np.arange(10_000) // 25 % 2 * 10 + generator.integers(10, size=10_000)).astype(
+            np.int64
+        ),
         "lengths": [50] * 200,
-        "table": np.where(np.arange(600)[:, None] % 2 == 0, 0, 1) ^ (generator.random((600, 9)) < 0.1),
+        "table": np.where(np.arange(600)[:, None] % 2 == 0, 0, 1)
+        ^ (generator.random((600, 9)) < 0.1),
         "adjacency": np.kron(np.eye(2), np.ones((30, 30))) + 0.0,
         "axes": Figure().subplots(1, 2),
         "odeco": odeco,
@@ -86,8 +116,13 @@ def test_every_page_is_reachable_and_the_command_page_names_only_commands():
         assert name in SUMMARIES
     listed = " ".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
     for path in DOCS.rglob("*.md"):
-        if not {"_build", "gallery", "tutorials", "generated"} & set(path.parts) and path.stem != "index":
-            assert re.search(rf"^(\.\./|howto/)?{re.escape(path.stem)}$", listed, re.MULTILINE), path
+        if (
+            not {"_build", "gallery", "tutorials", "generated"} & set(path.parts)
+            and path.stem != "index"
+        ):
+            assert re.search(rf"^(\.\./|howto/)?{re.escape(path.stem)}$", listed, re.MULTILINE), (
+                path
+            )
 
 
 def test_a_long_page_begins_with_a_table_of_contents():
@@ -100,7 +135,9 @@ def test_a_long_page_begins_with_a_table_of_contents():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", sorted((ROOT / "examples" / "tutorials").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "examples" / "tutorials").glob("*.py")), ids=lambda path: path.stem
+)
 def test_a_tutorial_runs_without_a_warning(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -110,7 +147,9 @@ def test_a_tutorial_runs_without_a_warning(script, tmp_path, monkeypatch):
 
 
 def test_the_link_checker_finds_a_link_that_leads_nowhere(tmp_path):
-    (tmp_path / "index.html").write_text('<h1 id="top">x</h1><a href="#top">y</a><a href="other.html#there">z</a>')
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top">x</h1><a href="#top">y</a><a href="other.html#there">z</a>'
+    )
     (tmp_path / "other.html").write_text('<p id="there"></p>')
     check = [sys.executable, str(ROOT / "tools" / "check_links.py"), str(tmp_path)]
     assert subprocess.run(check, check=False).returncode == 0

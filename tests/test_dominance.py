@@ -1,4 +1,6 @@
-"""A column that outweighs all others is named, other data are left in peace, and private data too."""
+"""A column that outweighs all others is named, other data are left in peace, and private data
+too.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from scipy import sparse
 import odeco
 from odeco.decompose import StreamDecomposition
 from odeco.decompose.page import write_report
-from odeco.online.run import ColumnSquares, dominant_column
+from odeco.online.columns import ColumnSquares, dominant_column
 from odeco.tensors import Components
 from odeco.tensors.components import shown_angle
 
@@ -36,9 +38,10 @@ def test_an_index_that_was_left_in_is_named_by_its_number():
     with pytest.warns(odeco.DominantColumnWarning) as caught:
         result = odeco.decompose_stream(with_index(), 3, rng=0)
     assert str(caught[0].message) == (
-        "Column 8 outweighs all others: it has 100 % of the second moment of the rows, and component 0 is little else. "
-        "Components 1 to 2 lean on it too. Components of other columns cannot be seen beside it. Drop the column if it "
-        "is an index or a number that means nothing here, or bring all columns to one scale."
+        "Column 8 outweighs all others: it has 100 % of the second moment of the rows, and "
+        "a component is little else. The others lean on it too. Components of other "
+        "columns cannot be seen beside it. Drop the column if it is an index or a number that "
+        "means nothing here, or bring all columns to one scale."
     )
     assert caught[0].filename == __file__
     assert caught[0].message.column == int(np.argmax(np.abs(result.vectors[:, 0])))
@@ -73,8 +76,16 @@ def test_columns_have_the_names_that_files_and_frames_give_them(tmp_path):
     paths = [str(tmp_path / "rows.parquet"), str(tmp_path / "again.parquet")]
     import pyarrow as arrow
 
-    for data in (frame, arrow.table(frame), tmp_path / "rows.csv", tmp_path / "rows.parquet", paths):
-        with pytest.warns(odeco.DominantColumnWarning, match="^Column 8, 'Unnamed: 0', outweighs all others"):
+    for data in (
+        frame,
+        arrow.table(frame),
+        tmp_path / "rows.csv",
+        tmp_path / "rows.parquet",
+        paths,
+    ):
+        with pytest.warns(
+            odeco.DominantColumnWarning, match="^Column 8, 'Unnamed: 0', outweighs all others"
+        ):
             odeco.decompose_stream(data, 3, rng=0)
 
 
@@ -86,12 +97,17 @@ def test_rows_that_are_pushed_are_looked_at_too():
     with pytest.warns(odeco.DominantColumnWarning, match="^Column 8, 'i', outweighs") as caught:
         online.result()
     assert caught[0].filename == __file__
-    assert "Component 1 leans on it too." in str(caught[0].message)
+    assert "The others lean on it too." in str(caught[0].message)
 
 
 def test_sparse_rows_and_rows_of_any_size_are_looked_at_too():
     rows = with_index()
-    for given in (sparse.csr_array(rows), rows * 2.0**300, rows * 2.0**-300, rows.astype(np.float32)):
+    for given in (
+        sparse.csr_array(rows),
+        rows * 2.0**300,
+        rows * 2.0**-300,
+        rows.astype(np.float32),
+    ):
         with pytest.warns(odeco.DominantColumnWarning, match="^Column 8 "):
             odeco.decompose_stream(given, 2, rng=0)
 
@@ -104,9 +120,13 @@ def test_of_every_block_rows_are_taken_evenly_and_empty_blocks_say_nothing():
     assert squares.share(0) == 0
     rows = np.column_stack([np.ones(1000), np.arange(1000) >= 500])
     squares.update(rows)
-    assert squares.share(0) == pytest.approx(2 / 3)  # half of the rows have a one in the other column
+    assert squares.share(0) == pytest.approx(
+        2 / 3
+    )  # half of the rows have a one in the other column
     squares.update(np.full((1, 2), 1e200))
-    assert squares.share(0) == 0  # their squares are beyond what can be added to the first: nothing is said
+    assert (
+        squares.share(0) == 0
+    )  # their squares are beyond what can be added to the first: nothing is said
 
 
 def test_a_column_is_said_to_dominate_only_if_all_three_signs_are_there():
@@ -128,11 +148,17 @@ def ordinary_data():
     for seed in range(12):
         d = int(generator.integers(4, 25))
         yield skewed(2000, d, 3, seed)
-        yield generator.standard_normal((500, d)) * generator.uniform(0.3, 3, size=d) + generator.uniform(-1, 1, size=d)
+        yield generator.standard_normal((500, d)) * generator.uniform(
+            0.3, 3, size=d
+        ) + generator.uniform(-1, 1, size=d)
         yield generator.gamma(generator.uniform(0.1, 3), size=(1000, d))
         yield np.eye(d)[generator.choice(d, size=1000, p=generator.dirichlet(np.full(d, 0.3)))]
-        yield np.eye(d)[generator.choice(d, size=1000, p=np.append(0.98, np.full(d - 1, 0.02 / (d - 1))))]
-        yield generator.poisson(generator.dirichlet(np.full(d, 2.0)) * 5, size=(1000, d)).astype(float)
+        yield np.eye(d)[
+            generator.choice(d, size=1000, p=np.append(0.98, np.full(d - 1, 0.02 / (d - 1))))
+        ]
+        yield generator.poisson(generator.dirichlet(np.full(d, 2.0)) * 5, size=(1000, d)).astype(
+            float
+        )
         yield (generator.random((1000, d)) < generator.uniform(0.02, 0.5, size=d)).astype(float)
         yield np.abs(generator.standard_t(4, size=(1000, d)))
         yield np.cumsum(generator.standard_normal((1000, d)), axis=0)
@@ -144,7 +170,9 @@ def test_ordinary_data_raise_no_false_alarm():
         warnings.simplefilter("always")
         for number, rows in enumerate(ordinary_data()):
             odeco.decompose_stream(rows, 1 + number % 3, rng=0)
-    assert [str(each.message) for each in caught if each.category is odeco.DominantColumnWarning] == []
+    assert [
+        str(each.message) for each in caught if each.category is odeco.DominantColumnWarning
+    ] == []
 
 
 def test_of_private_rows_nothing_is_kept_and_nothing_said(monkeypatch):
@@ -152,7 +180,9 @@ def test_of_private_rows_nothing_is_kept_and_nothing_said(monkeypatch):
         raise AssertionError("private rows were looked at")
 
     monkeypatch.setattr(ColumnSquares, "update", look)
-    online = odeco.OnlineDecomposer(2, batch_size=500, epsilon=1.0, delta=1e-6, norm_bound=5000.0, rng=0)
+    online = odeco.OnlineDecomposer(
+        2, batch_size=500, epsilon=1.0, delta=1e-6, norm_bound=5000.0, rng=0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = online.partial_fit(with_index()).result()
@@ -175,7 +205,18 @@ def test_the_command_names_the_column_and_shows_no_angle_that_cannot_be(tmp_path
     np.save(tmp_path / "rows.npy", with_index())
     (tmp_path / "names.txt").write_text("\n".join([*"abcdefgh", "row number"]))
     done = subprocess.run(
-        [sys.executable, "-m", "odeco", "stream", "rows.npy", "-k", "3", "--names", "names.txt"],
+        [
+            sys.executable,
+            "-m",
+            "odeco",
+            "decompose",
+            "--rows",
+            "rows.npy",
+            "-k",
+            "3",
+            "--names",
+            "names.txt",
+        ],
         cwd=tmp_path,
         env=dict(os.environ),
         capture_output=True,
@@ -183,6 +224,9 @@ def test_the_command_names_the_column_and_shows_no_angle_that_cannot_be(tmp_path
         timeout=120,
         check=True,
     )
-    assert "Warning: Column 8, 'row number', outweighs all others: it has 100 % of the second" in done.stderr
+    assert (
+        "Warning: Column 8, 'row number', outweighs all others: it has 100 % of the second"
+        in done.stderr
+    )
     assert done.stdout.count("not determined") == 3  # in the verdict, and of two components
     assert not re.search(r"e\+\d+ +(yes|no) ", done.stdout)

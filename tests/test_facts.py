@@ -10,8 +10,8 @@ import pytest
 import odeco
 from odeco import Components
 from odeco.power import PowerSolver, Schedule, run, step
-from odeco.reproduction.baselines import ss_hopm
 from odeco.tensors import DenseTensor, SparseTensor
+from reproduction.baselines import ss_hopm
 
 # Kofidis and Regalia 2002, as printed by Kolda and Mayo 2011, example 3.5; indices count from 1.
 KOFIDIS_REGALIA = {
@@ -60,7 +60,9 @@ def test_plain_iteration_does_cycle(kofidis_regalia):
 def test_starts_on_the_sphere_find_what_starts_in_the_positive_orthant_miss():
     d = 50
     ones = np.full((d, 1), d**-0.5)
-    others = np.linalg.qr(np.hstack([ones, np.random.default_rng(0).standard_normal((d, 3))]))[0][:, 1:]
+    others = np.linalg.qr(np.hstack([ones, np.random.default_rng(0).standard_normal((d, 3))]))[0][
+        :, 1:
+    ]
     tensor = Components([0.3, 1.0, 0.9, 0.8], np.hstack([ones, others]))
     for seed in range(5):
         assert run(tensor, Schedule(1, 10, 50), rng=seed).found[0].weight == pytest.approx(1.0)
@@ -77,15 +79,21 @@ def test_pyttb_makes_the_same_contractions(order, dimension):
     entries = odeco.symmetrize(generator.standard_normal((dimension,) * order))
     theirs, ours = pyttb.tensor(entries), DenseTensor(entries)
     for u in generator.standard_normal((3, dimension)):
-        np.testing.assert_allclose(ours.image(u[:, None])[:, 0], theirs.ttsv(u, 0), rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(ours.value(u[:, None])[0], theirs.ttsv(u), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            ours.image(u[:, None])[:, 0], theirs.ttsv(u, 0), rtol=1e-10, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            ours.value(u[:, None])[0], theirs.ttsv(u), rtol=1e-10, atol=1e-12
+        )
 
 
 @pytest.mark.slow
 def test_pyttb_symmetrizes_alike():
     pyttb = pytest.importorskip("pyttb")
     entries = np.random.default_rng(0).standard_normal((4, 4, 4))
-    np.testing.assert_allclose(odeco.symmetrize(entries), pyttb.tensor(entries).symmetrize().data, rtol=1e-12)
+    np.testing.assert_allclose(
+        odeco.symmetrize(entries), pyttb.tensor(entries).symmetrize().data, rtol=1e-12
+    )
 
 
 def test_values_of_a_candidate_never_get_worse_once_shifted(kofidis_regalia):
@@ -96,4 +104,6 @@ def test_values_of_a_candidate_never_get_worse_once_shifted(kofidis_regalia):
         search = step(kofidis_regalia, search)
         if search.stage == "iterate" and search.iteration > 1:
             losses += search.signs * (search.values - before.values) < -1e-12
-    assert losses.max() <= 6  # each loss at least doubles the shift, which is enough at 3 times the norm 1.0954
+    assert (
+        losses.max() <= 6
+    )  # each loss at least doubles the shift, which is enough at 3 times the norm 1.0954

@@ -1,4 +1,6 @@
-"""Tensors that are hard to decompose: weights over many powers of ten, nearly collinear vectors, hardly any noise."""
+"""Tensors that are hard to decompose: weights over many powers of ten, nearly collinear vectors,
+hardly any noise.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,9 @@ def test_weights_over_many_powers_of_ten_are_found(span, seed):
     for k in ("auto", 5):
         result = odeco.decompose(truth.to_dense(), k, rng=0)
         assert result.weights.size == 5
-        # Rounding errors of the largest entries, over the smallest weight: 2e-16 * 1e6, times a condition number.
-        # Angles are arc cosines, so that they are no more accurate than the root of the rounding error.
+        # Rounding errors of the largest entries, over the smallest weight: 2e-16 * 1e6, times a
+        # condition number. Angles are arc cosines, so that they are no more accurate than the root
+        # of the rounding error.
         assert odeco.match(result, truth).angles.max() < 1e-7
         np.testing.assert_allclose(result.weights, truth.weights, rtol=1e-8)
         assert result.structure.left == "nothing"
@@ -69,7 +72,9 @@ def test_error_bars_scale_with_each_weight(seed):
 
 
 def test_what_noise_may_hide_is_in_doubt():
-    """One component clear of the noise, and a second of a millionth of its weight, which no method could see."""
+    """One component clear of the noise, and a second of a millionth of its weight, which no method
+    could see.
+    """
     entries = Components([1.0, 1e-6], np.eye(12)[:, :2]).to_dense()
     noise = gaussian_noise(12, rng=0).entries
     entries = entries + 1e-3 / np.linalg.norm(noise) * noise
@@ -79,7 +84,9 @@ def test_what_noise_may_hide_is_in_doubt():
 
 
 def noisy_pair(angle, noise, seed, *, weights=(1.0, 1.0, 1.0), order=3, dimension=10):
-    """Return a tensor with noise of a share of its norm: two components at an angle, and one orthogonal to both."""
+    """Return a tensor with noise of a share of its norm: two components at an angle, and one
+    orthogonal to both.
+    """
     vectors = np.eye(dimension)[:, :3].copy()
     vectors[:, 1] = np.cos(angle) * vectors[:, 0] + np.sin(angle) * vectors[:, 1]
     truth = Components(weights, vectors, order)
@@ -90,7 +97,9 @@ def noisy_pair(angle, noise, seed, *, weights=(1.0, 1.0, 1.0), order=3, dimensio
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("order", [3, 4])
 def test_the_rank_is_stated_with_the_angle_up_to_which_two_components_count_as_one(order, seed):
-    """Noise that hides a pair at a certain angle hides it from everybody, so that the statement must say so."""
+    """Noise that hides a pair at a certain angle hides it from everybody, so that the statement
+    must say so.
+    """
     together, _ = noisy_pair(0.02, 0.01, seed, order=order)
     evidence = odeco.decompose(together, "auto", rng=0).rank_evidence
     assert evidence.rank == 2
@@ -99,14 +108,18 @@ def test_the_rank_is_stated_with_the_angle_up_to_which_two_components_count_as_o
         f"two components closer than {evidence.resolution:.1g} rad"
         in odeco.decompose(together, "auto", rng=0).summary()
     )
-    # Eigenvalues, and so the squares of angles, that are twice as large as those of noise alone are clear of it.
+    # Eigenvalues, and so the squares of angles, that are twice as large as those of noise alone are
+    # clear of it.
     apart, _ = noisy_pair(1.5 * evidence.resolution, 0.01, seed, order=order)
     evidence = odeco.decompose(apart, "auto", rng=0).rank_evidence
     assert evidence.rank == 3 or evidence.confidence < 0.95
 
 
 def test_resolution_improves_as_noise_falls():
-    found = [odeco.decompose(noisy_pair(1.0, noise, 0)[0], "auto", rng=0).rank_evidence for noise in (1e-2, 1e-4, 0)]
+    found = [
+        odeco.decompose(noisy_pair(1.0, noise, 0)[0], "auto", rng=0).rank_evidence
+        for noise in (1e-2, 1e-4, 0)
+    ]
     assert [evidence.rank for evidence in found] == [3, 3, 3]
     # What a pair leaves grows with the square of its angle.
     assert found[1].resolution == pytest.approx(0.1 * found[0].resolution, rel=0.1)
@@ -127,7 +140,9 @@ def test_a_nearly_collinear_pair_is_fitted_to_the_last_digit(weights, noise):
 
 
 def test_what_rounding_may_have_made_is_no_component():
-    """Noise of 1e-12 is at the level where rounding errors count as such, and these need not be Gaussian."""
+    """Noise of 1e-12 is at the level where rounding errors count as such, and these need not be
+    Gaussian.
+    """
     for seed in range(5):
         entries, _ = noisy_pair(1.0, 1e-12, seed, order=4, dimension=6)
         assert odeco.decompose(entries, "auto", rng=seed).weights.size == 3
@@ -135,7 +150,9 @@ def test_what_rounding_may_have_made_is_no_component():
 
 @pytest.mark.parametrize("order", [3, 4])
 def test_linearly_dependent_vectors_are_named(order):
-    """Three components in a plane: at order 3 they are not unique; at order 4 they are, and dependent all the same."""
+    """Three components in a plane: at order 3 they are not unique; at order 4 they are, and
+    dependent all the same.
+    """
     angles = np.pi / 3 * np.arange(3)
     vectors = np.zeros((6, 4))
     vectors[0, :3], vectors[1, :3], vectors[2, 3] = np.cos(angles), np.sin(angles), 1.0
@@ -143,13 +160,20 @@ def test_linearly_dependent_vectors_are_named(order):
     result = odeco.decompose(entries, 4, rng=0)
     assert result.structure.kind == "dependent"
     assert "not certain to be linearly independent" in result.verdict
-    assert odeco.decompose(Components(np.ones(3), np.eye(6)[:, :3]).to_dense(), 3, rng=0).structure.kind == "orthogonal"
+    assert (
+        odeco.decompose(
+            Components(np.ones(3), np.eye(6)[:, :3]).to_dense(), 3, rng=0
+        ).structure.kind
+        == "orthogonal"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.long)])
 def test_confidence_and_intervals_hold_on_hard_tensors(count):
-    """On tensors on which nothing was chosen: the constants of the confidence were chosen on those of seed 0."""
+    """On tensors on which nothing was chosen: the constants of the confidence were chosen on those
+    of seed 0.
+    """
     attack = load_attack()
     outcomes = [attack.outcome(each) for each in attack.attacks(count, seed=7)]
     assert "CONFIDENT AND WRONG" not in [verdict for verdict, *_ in outcomes]
@@ -164,6 +188,8 @@ def test_confidence_and_intervals_hold_on_hard_tensors(count):
 def test_no_rank_of_other_hard_tensors_is_confident_and_wrong(kind, count):
     attack = load_attack()
     planted = (
-        attack.asymmetric_attacks(count, 7) if kind == "asymmetric" else attack.attacks(count, 7, overcomplete=True)
+        attack.asymmetric_attacks(count, 7)
+        if kind == "asymmetric"
+        else attack.attacks(count, 7, overcomplete=True)
     )
     assert "CONFIDENT AND WRONG" not in [attack.outcome(each)[0] for each in planted]

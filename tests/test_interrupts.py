@@ -1,4 +1,6 @@
-"""An interrupt at any line leaves a run as it was before the call, or as it is after it, and it says which."""
+"""An interrupt at any line leaves a run as it was before the call, or as it is after it, and it
+says which.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from interrupts import PLACES, moments_of, run_traced
 from scipy import sparse
 
 import odeco
-from odeco.online import RowSum, batches, one_pass
+from odeco.online import RowSum
 from odeco.online import tree as _chunks
-from odeco.online.checkpoint import SavedRun
+from odeco.online.methods import core, doubling
 from odeco.privacy.noise import SeededNoiseForTests
 
 ROWS = np.random.default_rng(0).gamma(1.0, size=(48, 5)) - 1
@@ -28,7 +30,8 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(_chunks, "_SPARSE_ROWS", 4)
 
 
-#: The state is compared after every interrupt; that the run goes on from it to the same end, after one in so many.
+#: The state is compared after every interrupt; that the run goes on from it to the same end, after
+#: one in so many.
 GOES_ON_EVERY = 9
 
 
@@ -36,7 +39,8 @@ def state_of(online):
     """Return all that a run would write to a file, or None before its first rows."""
     if online._run is None:
         return None
-    arrays = SavedRun.of(online._run).to_arrays("run")
+    run = online._run
+    arrays = run.to_arrays("run") | run.solver.to_arrays(type(run.solver).__name__)
     return {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
@@ -49,15 +53,20 @@ def decomposer(method, **more):
 @pytest.fixture(autouse=True)
 def _searches_of_few_rows(monkeypatch):
     """Let a run find components within a few rows, so that a push passes all that it does."""
-    monkeypatch.setattr(one_pass, "_LOOK", 6)
-    for name, value in {"_FEWEST_ROWS": 12, "_ROWS_PER_COLUMN": 1, "_ROWS_PER_COMPONENT": 1}.items():
-        monkeypatch.setattr(batches, name, value)
+    monkeypatch.setattr(core, "_LOOK", 6)
+    for name, value in {
+        "_FEWEST_ROWS": 12,
+        "_ROWS_PER_COLUMN": 1,
+        "_ROWS_PER_COMPONENT": 1,
+    }.items():
+        monkeypatch.setattr(doubling, name, value)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "kind"), [("core", np.asarray), ("power", sparse.csr_array)])
 def test_an_open_run_is_as_before_or_as_after_and_goes_on_to_the_same_bits(method, kind):
-    # The push goes from the middle of a batch over the end of the search into the batches that refine.
+    # The push goes from the middle of a batch over the end of the search into the batches that
+    # refine.
     expected = decomposer(method).partial_fit(kind(ROWS)).result()
 
     def begun():
@@ -95,7 +104,9 @@ def test_the_very_first_push_can_be_interrupted_too():
         assert state_of(online) == (whole if online.n_rows else None), moment
         if number % GOES_ON_EVERY:
             continue
-        assert np.array_equal(online.partial_fit(ROWS[online.n_rows :]).result().vectors, expected.vectors)
+        assert np.array_equal(
+            online.partial_fit(ROWS[online.n_rows :]).result().vectors, expected.vectors
+        )
 
 
 @pytest.mark.slow
@@ -113,13 +124,16 @@ def test_a_private_run_uses_no_row_in_two_releases_wherever_it_is_interrupted():
         online = begun()
         run_traced(push(online), moment, (*PLACES, "privacy"))
         n_paid = 7 * len(online._account.ledger.charges)
-        # As before the call if nothing was released, after it, or behind the last batch that was paid for.
-        assert online.n_rows in ((30, n_paid) if n_paid == 28 else (4,) if n_paid == 0 else (n_paid,)), moment
+        # As before the call if nothing was released, after it, or behind the last batch that was
+        # paid for.
+        assert online.n_rows in (
+            (30, n_paid) if n_paid == 28 else (4,) if n_paid == 0 else (n_paid,)
+        ), moment
         if number % GOES_ON_EVERY == 0:
             online.partial_fit(ROWS[:21])
         names = [charge.data[0] for charge in online._account.ledger.charges]
         assert len(set(names)) == len(names), moment
-        assert online._account.ledger.mu <= online._settings.guarantee.mu * (1 + 2**-31)
+        assert online._account.ledger.mu <= online._noisy.guarantee.mu * (1 + 2**-31)
 
 
 @pytest.mark.slow
@@ -138,7 +152,9 @@ def test_a_private_run_that_is_interrupted_while_it_is_saved_writes_every_later_
         run_traced(save(online, path), number, places)
         try:
             online.save(path)
-        except FileExistsError:  # the ledger was begun, and the run does not know: it must be saved elsewhere
+        except (
+            FileExistsError
+        ):  # the ledger was begun, and the run does not know: it must be saved elsewhere
             path = tmp_path / f"{number}-again.ckpt"
             online.save(path)
         online.partial_fit(ROWS[10:])
@@ -173,19 +189,22 @@ def test_a_search_that_fails_at_the_end_of_a_batch_leaves_the_run_as_it_was(monk
     online = decomposer("core").partial_fit(ROWS[:5])
     twin = decomposer("core").partial_fit(ROWS[:5])
 
-    def fail(self, answer, n_rows=None):
-        raise odeco.RankError("made to fail", self.components)
+    def fail(self, reply):
+        raise odeco.RankError("made to fail", self.plan.nothing.components)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(online._run.state), "advance", fail)
+        patch.setattr(type(online._run.solver), "advance", fail)
         with pytest.raises(odeco.RankError):
             online.partial_fit(ROWS[5:7])  # exactly to the end of the batch
     assert online.n_rows == 5
-    assert np.array_equal(online.partial_fit(ROWS[5:]).result().vectors, twin.partial_fit(ROWS[5:]).result().vectors)
+    assert np.array_equal(
+        online.partial_fit(ROWS[5:]).result().vectors, twin.partial_fit(ROWS[5:]).result().vectors
+    )
 
 
 def test_threads_that_push_to_one_decomposer_wait_for_each_other():
-    # Equal rows in every push, so that the order of the pushes does not matter and any loss would show.
+    # Equal rows in every push, so that the order of the pushes does not matter and any loss would
+    # show.
     pushes = [np.tile(ROWS[:1], (7, 1))] * 40
     expected = decomposer("core")
     for rows in pushes:

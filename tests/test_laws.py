@@ -58,7 +58,9 @@ class _Broken(Oracle):
         return super()._value(block) * (2 if self.law == "Value" else 1)
 
 
-@pytest.mark.parametrize("law", ["Shape", "finite", "unchanged", "Homogeneity", "Value", "Block", "Symmetry", "Norm"])
+@pytest.mark.parametrize(
+    "law", ["Shape", "finite", "unchanged", "Homogeneity", "Value", "Block", "Symmetry", "Norm"]
+)
 def test_check_oracle_names_the_law_that_is_broken(law):
     with pytest.raises(AssertionError, match=law):
         check_oracle(_Broken(law))
@@ -71,5 +73,7 @@ def test_check_oracle_accepts_what_breaks_no_law():
 def test_check_oracle_refuses_an_oracle_that_is_not_exact():
     oracle = _Broken("none")
     oracle.exact = False
-    with pytest.raises(ValueError, match=r"_Broken is not exact\. Check the oracle that it wraps\."):
+    with pytest.raises(
+        ValueError, match=r"_Broken is not exact\. Check the oracle that it wraps\."
+    ):
         check_oracle(oracle)

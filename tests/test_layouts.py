@@ -110,7 +110,7 @@ def test_layout_pieces_and_threads_change_no_bit(dtype, method, kind, names, cut
         np.testing.assert_array_equal(result.angle_errors, expected.angle_errors)
 
 
-# ---- masks -----------------------------------------------------------------------------------------------------------
+# ---- masks ---------------------------------------------------------------------------------------
 
 MASKED_ROWS = np.ma.masked_less(VALUES, -0.9)
 MASKED_TENSOR = np.ma.masked_equal(np.ones((3, 3, 3)), 2.0)

@@ -1,4 +1,6 @@
-"""Arrays of other libraries: products are made by them, and results are those of NumPy to rounding."""
+"""Arrays of other libraries: products are made by them, and results are those of NumPy to
+rounding.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,17 @@ from odeco.online import SampleMoment
 from odeco.tensors import AsymmetricTensor, DenseTensor, DeviceMoment, DeviceTensor, PackedTensor
 from odeco.tensors import device as module
 
-#: The libraries, and the types of their arrays that are tested. JAX has no double precision unless it is set to.
+#: The libraries, and the types of their arrays that are tested. JAX has no double precision unless
+#: it is set to.
 KINDS = [("array_api_strict", "float64"), ("array_api_strict", "float32"), ("torch", "float64"), ("torch", "float32"),
          ("jax.numpy", "float32")]  # fmt: skip
 
 
 @pytest.fixture(params=KINDS, ids=" ".join)
 def make(request):
-    """A function that makes an array of another library of a NumPy array, and the rounding error of its type."""
+    """A function that makes an array of another library of a NumPy array, and the rounding error of
+    its type.
+    """
     name, dtype = request.param
     library = pytest.importorskip(name)
     if name == "torch":
@@ -55,7 +60,9 @@ def test_every_product_is_that_of_a_dense_tensor(make, order, monkeypatch):
             np.testing.assert_allclose(found, true, rtol=0, atol=100 * eps * np.abs(true).max())
         gram = tensor.unfolding_gram()
         if gram is not None:
-            np.testing.assert_allclose(gram, expected.unfolding_gram(), atol=100 * eps * np.trace(gram))
+            np.testing.assert_allclose(
+                gram, expected.unfolding_gram(), atol=100 * eps * np.trace(gram)
+            )
         odeco.check_oracle(tensor)
 
 
@@ -103,8 +110,14 @@ def test_what_is_not_a_symmetric_tensor_is_refused_as_numpy_arrays_are(make):
         (np.zeros((2, 2, 2)), "non-zero entry"),
         (np.ones((0, 0, 0)), "must not be empty"),
         (np.arange(8.0).reshape(2, 2, 2), r"T\[0, 1, 0\] = 2 but T\[1, 0, 0\] = 4"),
-        (np.where(np.arange(8).reshape(2, 2, 2) == 3, np.nan, 1.0), r"must be finite. Got T\[0, 1, 1\] = nan"),
-        (np.where(np.arange(8).reshape(2, 2, 2) == 7, np.inf, 1.0), r"must be finite. Got T\[1, 1, 1\] = inf"),
+        (
+            np.where(np.arange(8).reshape(2, 2, 2) == 3, np.nan, 1.0),
+            r"must be finite. Got T\[0, 1, 1\] = nan",
+        ),
+        (
+            np.where(np.arange(8).reshape(2, 2, 2) == 7, np.inf, 1.0),
+            r"must be finite. Got T\[1, 1, 1\] = inf",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             odeco.decompose(make(broken), 1)
@@ -113,7 +126,9 @@ def test_what_is_not_a_symmetric_tensor_is_refused_as_numpy_arrays_are(make):
 def test_types():
     torch = pytest.importorskip("torch")
     cube = np.ones((2, 2, 2))
-    assert odeco.decompose(torch.ones((2, 2, 2), dtype=torch.int32), 1, rng=0).weights == pytest.approx([8**0.5])
+    assert odeco.decompose(
+        torch.ones((2, 2, 2), dtype=torch.int32), 1, rng=0
+    ).weights == pytest.approx([8**0.5])
     with_gradient = torch.asarray(cube).requires_grad_()
     assert odeco.decompose(with_gradient, 1, rng=0).weights == pytest.approx([8**0.5])
     for wrong in (torch.complex64, torch.float16):
@@ -147,7 +162,10 @@ def test_a_moment_of_rows_is_summed_on_their_device(make, order, monkeypatch):
     generator = np.random.default_rng(0)
     rows = (generator.exponential(size=(5000, 3)) - 1) @ generator.standard_normal((3, 7))
     rows = rows.astype(np.float32)
-    expected, (block, basis) = SampleMoment(rows.astype(np.float64), order), generator.standard_normal((2, 7, 3))
+    expected, (block, basis) = (
+        SampleMoment(rows.astype(np.float64), order),
+        generator.standard_normal((2, 7, 3)),
+    )
     for at_once in (2**24, 100):
         monkeypatch.setattr(module, "_AT_ONCE", at_once)
         moment = DeviceMoment(make(rows[: 5000 if at_once > 100 else 200]), order)
@@ -161,7 +179,9 @@ def test_a_moment_of_rows_is_summed_on_their_device(make, order, monkeypatch):
             # Each of at most 5,000 terms of a sum is rounded a few times.
             np.testing.assert_allclose(found, true, rtol=0, atol=1000 * eps * np.abs(true).max())
     monkeypatch.undo()
-    found, true = (odeco.decompose(each, 3, rng=0) for each in (DeviceMoment(make(rows), order), expected))
+    found, true = (
+        odeco.decompose(each, 3, rng=0) for each in (DeviceMoment(make(rows), order), expected)
+    )
     # The rounding of rows, and the condition of three components that are not orthogonal.
     assert odeco.match(found, true).angles.max() < 1e5 * eps + 1e-7
 
@@ -192,7 +212,9 @@ def test_rows_are_copied_block_by_block(name):
 
 
 def test_what_is_foreign():
-    assert not any(is_foreign(each) for each in (np.ones(2), np.float64(1), [1.0], 1.0, None, memoryview(b"a")))
+    assert not any(
+        is_foreign(each) for each in (np.ones(2), np.float64(1), [1.0], 1.0, None, memoryview(b"a"))
+    )
     np.testing.assert_array_equal(as_numpy([1.0, 2.0]), [1.0, 2.0])
 
     class OfGpu:  # as CuPy has it: no implicit conversion

@@ -1,4 +1,6 @@
-"""The package: what a wheel contains, and that everything that names the version or the Pythons agrees."""
+"""The package: what a wheel contains, and that everything that names the version or the Pythons
+agrees.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,43 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_a_wheel_contains_every_file_of_the_source(tmp_path):
-    """Templates, styles, scripts, stubs and the mark of typed packages are needed where odeco is installed."""
+    """Templates, styles, scripts, stubs and the mark of typed packages are needed where odeco is
+    installed.
+    """
     wheel = pytest.importorskip("hatchling.builders.wheel")
-    built = next(iter(wheel.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])))
+    built = next(
+        iter(wheel.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
+    )
     with zipfile.ZipFile(built) as archive:
         packed = {name for name in archive.namelist() if name.startswith("odeco/")}
-    files = [path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    source = {path.relative_to(ROOT / "src").as_posix() for path in files if "egg-info" not in str(path)}
+    files = [
+        path
+        for path in (ROOT / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    source = {
+        path.relative_to(ROOT / "src").as_posix() for path in files if "egg-info" not in str(path)
+    }
     assert {"odeco/py.typed", "odeco/display/page.html", "odeco/__init__.pyi"} <= source
     assert packed == source
 
 
 def test_the_version_is_the_same_everywhere():
-    assert re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)[1] == odeco.__version__
-    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == odeco.__version__
+    assert (
+        re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)[1]
+        == odeco.__version__
+    )
+    assert (
+        re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == odeco.__version__
+    )
 
 
 def test_the_same_pythons_are_named_and_tested():
-    named = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", each)]
+    named = [
+        each.rpartition(" ")[2]
+        for each in PROJECT["classifiers"]
+        if re.search(r"Python :: 3\.\d+$", each)
+    ]
     assert PROJECT["requires-python"] == f">={named[0]}"
     assert f"for version in {' '.join(named)};" in (ROOT / "tools" / "pythons.sh").read_text()
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
@@ -42,6 +63,10 @@ def test_the_same_pythons_are_named_and_tested():
 
 def test_the_description_on_pypi_has_no_link_into_the_repository():
     text = PROJECT["readme"]["text"]
-    assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")] == []
-    (in_readme, *_), (first, *_) = ((whole.split("\n\n")[1:]) for whole in ((ROOT / "README.md").read_text(), text))
+    assert [
+        link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")
+    ] == []
+    (in_readme, *_), (first, *_) = (
+        (whole.split("\n\n")[1:]) for whole in ((ROOT / "README.md").read_text(), text)
+    )
     assert first == in_readme

@@ -19,14 +19,20 @@ QUERY = RNG.standard_normal((6, 4))
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
-@pytest.mark.parametrize("as_block", [np.asarray, sp.csr_array, lambda rows: [rows[:10], rows[10:]]])
+@pytest.mark.parametrize(
+    "as_block", [np.asarray, sp.csr_array, lambda rows: [rows[:10], rows[10:]]]
+)
 def test_partial_sums_add_up_to_the_moment_of_all_rows(order, as_block):
-    parts = [odeco.partial_sum(as_block(part), QUERY, order=order) for part in np.array_split(ROWS, 7)]
+    parts = [
+        odeco.partial_sum(as_block(part), QUERY, order=order) for part in np.array_split(ROWS, 7)
+    ]
     whole = parts[0]
     for part in parts[1:]:
         whole = whole + part
     assert whole.n_rows == len(ROWS)
-    np.testing.assert_allclose(whole.mean, ROWS.T @ (ROWS @ QUERY) ** (order - 1) / len(ROWS), rtol=1e-10)
+    np.testing.assert_allclose(
+        whole.mean, ROWS.T @ (ROWS @ QUERY) ** (order - 1) / len(ROWS), rtol=1e-10
+    )
 
 
 def test_mistakes_are_named():
@@ -45,7 +51,11 @@ def test_spark_computes_a_query(monkeypatch):
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    spark = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = (
+        sql.SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
     query = QUERY
 
     def add_up(batches):
@@ -53,12 +63,16 @@ def test_spark_computes_a_query(monkeypatch):
         yield arrow.record_batch({"n_rows": [part.n_rows], "total": [part.total.tobytes()]})
 
     try:
-        frame = spark.createDataFrame(arrow.table({f"x{i}": ROWS[:, i] for i in range(6)}).to_pandas())
+        frame = spark.createDataFrame(
+            arrow.table({f"x{i}": ROWS[:, i] for i in range(6)}).to_pandas()
+        )
         parts = frame.mapInArrow(add_up, "n_rows long, total binary").collect()
     finally:
         spark.stop()
     assert len(parts) == 2
-    sums = [PartialSum(part.n_rows, np.frombuffer(part.total).reshape(QUERY.shape)) for part in parts]
+    sums = [
+        PartialSum(part.n_rows, np.frombuffer(part.total).reshape(QUERY.shape)) for part in parts
+    ]
     whole = sums[0] + sums[1]
     assert whole.n_rows == len(ROWS)
     np.testing.assert_allclose(whole.mean, odeco.partial_sum(ROWS, QUERY).mean, rtol=1e-12)

@@ -23,7 +23,9 @@ def test_defaults_follow_the_theorem():
     assert schedule.n_iterations == 27  # 10 + log2(100 / 1e-3) = 26.6
     assert Schedule.default(100, 1).n_restarts == 10
     assert Schedule.default(100, 100).n_restarts == 64
-    assert Schedule.default(100, 1, tolerance=1e-10).n_iterations == 50  # 10 + log2(100 / 1e-10) = 49.9
+    assert (
+        Schedule.default(100, 1, tolerance=1e-10).n_iterations == 50
+    )  # 10 + log2(100 / 1e-10) = 49.9
 
 
 @pytest.mark.parametrize(
@@ -78,21 +80,25 @@ def test_the_weight_of_algorithm_2_is_read_off_the_last_image():
     best = int(np.argmax(values))
     found = step(tensor, solver).found[0]
     assert found.weight == pytest.approx(values[best], rel=1e-14)
-    np.testing.assert_allclose(found.vector, image[:, best] / np.linalg.norm(image[:, best]), rtol=1e-14)
+    np.testing.assert_allclose(
+        found.vector, image[:, best] / np.linalg.norm(image[:, best]), rtol=1e-14
+    )
 
 
 def test_starts_are_uniform_on_the_sphere():
     starts = uniform_starts(np.random.default_rng(0), (3,), 20_000)
     np.testing.assert_allclose(np.linalg.norm(starts, axis=0), 1)
-    # The coordinates of a uniform point on the sphere in three dimensions are uniform on [-1, 1] (Archimedes):
-    # mean 0, variance 1/3, each within five standard errors.
+    # The coordinates of a uniform point on the sphere in three dimensions are uniform on [-1, 1]
+    # (Archimedes): mean 0, variance 1/3, each within five standard errors.
     assert np.all(np.abs(starts.mean(axis=1)) < 5 * np.sqrt(1 / 3 / 20_000))
     assert np.all(np.abs(np.mean(starts**2, axis=1) - 1 / 3) < 5 * np.sqrt(4 / 45 / 20_000))
 
 
 def test_parts_are_kept_at_equal_length_and_a_zero_part_stays_where_it_was():
     block, fallback = np.array([[3.0], [4.0], [0.0]]), np.array([[1.0], [0.0], [1.0]])
-    np.testing.assert_allclose(normalise(block, (2, 1), fallback).ravel(), np.array([0.6, 0.8, 1.0]) / np.sqrt(2))
+    np.testing.assert_allclose(
+        normalise(block, (2, 1), fallback).ravel(), np.array([0.6, 0.8, 1.0]) / np.sqrt(2)
+    )
     np.testing.assert_allclose(normalise(block * 1e-200, (3,), fallback).ravel(), [0.6, 0.8, 0])
 
 
@@ -105,7 +111,9 @@ def test_the_callback_sees_every_state():
 
 def test_the_user_s_generator_moves_on():
     generator = np.random.default_rng(0)
-    first, second = (odeco.decompose(planted_orthogonal(5, 2, rng=0), 2, rng=generator) for _ in range(2))
+    first, second = (
+        odeco.decompose(planted_orthogonal(5, 2, rng=0), 2, rng=generator) for _ in range(2)
+    )
     np.testing.assert_allclose(first.weights, second.weights)
     assert generator.bit_generator.state != np.random.default_rng(0).bit_generator.state
 
@@ -131,7 +139,9 @@ def test_files_of_another_kind_a_newer_version_or_damaged_are_refused(tmp_path):
         with pytest.raises(FileFormatError, match="is not a complete odeco file"):
             Components.load(path)
     np.savez(path, header=np.array(json.dumps({"kind": "components", "format_version": 99})))
-    with pytest.raises(FileFormatError, match=r"has format version 99\. This odeco reads up to 3\."):
+    with pytest.raises(
+        FileFormatError, match=r"has format version 99\. This odeco reads up to 3\."
+    ):
         Components.load(path)
     np.savez(path, header=np.array([{"kind": "components"}], dtype=object))
     with pytest.raises(FileFormatError, match="is not a complete odeco file"):

@@ -1,7 +1,7 @@
 """Exact recovery of tensors whose components are known.
 
-Thresholds: a component that has converged to a residual of a few units of rounding is within a few hundred roundings
-of the truth, d = 200 or not; 1e-10 leaves room for that and for nothing else.
+Thresholds: a component that has converged to a residual of a few units of rounding is within a few
+hundred roundings of the truth, d = 200 or not; 1e-10 leaves room for that and for nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def check_recovered(result, truth):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("order", "dimension"), [(3, 2), (3, 30), (4, 2), (4, 15), (5, 2), (5, 10), (6, 6), (7, 4)])
+@pytest.mark.parametrize(
+    ("order", "dimension"), [(3, 2), (3, 30), (4, 2), (4, 15), (5, 2), (5, 10), (6, 6), (7, 4)]
+)
 def test_orthogonal_tensors_of_full_rank_are_recovered_exactly(seed, order, dimension):
     truth = planted_orthogonal(dimension, dimension, order=order, rng=seed)
     check_recovered(odeco.decompose(truth.to_dense(), dimension, rng=seed), truth)
@@ -117,12 +119,16 @@ def test_results_are_sorted_and_explain_everything():
 
 def test_same_rng_same_result_and_another_seed_another_search():
     tensor = planted_orthogonal(20, 5, rng=0)
-    first, second, other = (run(tensor, Schedule(5, 10, 3), rng=seed).components for seed in (4, 4, 5))
+    first, second, other = (
+        run(tensor, Schedule(5, 10, 3), rng=seed).components for seed in (4, 4, 5)
+    )
     assert np.array_equal(first.vectors, second.vectors)
     assert not np.array_equal(first.vectors, other.vectors)
 
 
-@pytest.mark.parametrize(("shape", "k"), [((4, 5, 6), 4), ((20, 30, 25), 6), ((3, 4, 5, 6), 3), ((3, 2, 3, 2, 3), 2)])
+@pytest.mark.parametrize(
+    ("shape", "k"), [((4, 5, 6), 4), ((20, 30, 25), 6), ((3, 4, 5, 6), 3), ((3, 2, 3, 2, 3), 2)]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_asymmetric_tensors_give_all_their_factors(shape, k, seed):
     generator = np.random.default_rng(seed)

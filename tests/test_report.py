@@ -1,4 +1,6 @@
-"""The page of a result: complete, escaped, the same twice, and shown without a complaint by a real browser."""
+"""The page of a result: complete, escaped, the same twice, and shown without a complaint by a real
+browser.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,11 @@ def test_every_kind_of_result_has_its_sections(kind, pages):
     assert "odeco decompose 'a <b> & c.npy' -k 3" in words
     assert odeco.__version__ in words
     assert np.__version__ in words
-    assert reader.tags.count("svg") == reader.tags.count("figure") == text.count('role="img" aria-label="')
+    assert (
+        reader.tags.count("svg")
+        == reader.tags.count("figure")
+        == text.count('role="img" aria-label="')
+    )
     assert len(reader.ids) == len(set(reader.ids))  # figures do not share names
 
 
@@ -114,40 +120,59 @@ def test_a_page_fetches_nothing_runs_nothing_and_escapes_what_it_is_given(kind, 
 
 def test_numbers_on_the_page_are_those_of_the_result(tmp_path):
     components = Components([2.0, 0.5], np.eye(6)[:, :2])
-    result = StreamDecomposition(components, np.array([0.125, 0.0625]), np.array([0.01, 0.02]), 123_456)
+    result = StreamDecomposition(
+        components, np.array([0.125, 0.0625]), np.array([0.01, 0.02]), 123_456
+    )
     write_report(result, tmp_path / "page.html", names=NAMES)
     words = " ".join(Reader((tmp_path / "page.html").read_text()).words)
-    for shown in ("2", "0.12", "0.062", "0.01", "0.02", "123,456", "± 1 standard error", "\u00a0+1.00"):
+    for shown in (
+        "2",
+        "0.12",
+        "0.062",
+        "0.01",
+        "0.02",
+        "123,456",
+        "± 1 standard error",
+        "\u00a0+1.00",
+    ):
         assert shown in words
 
 
 def test_the_statement_of_privacy_says_what_holds(pages):
-    private, other = (" ".join(Reader(pages[kind].read_text()).words) for kind in ("private", "not private"))
+    private, other = (
+        " ".join(Reader(pages[kind].read_text()).words) for kind in ("private", "not private")
+    )
     assert "This result is (1, 1e-06)-differentially private for one record." in private
     # ε = 1 at δ = 1e-6 is μ = 0.2367, and Φ(0.2367 / 2) = 0.547.
-    assert "at most 54.7 % of the time" in private
+    assert "at most 54.7 % accuracy" in private
     assert "noise floor" in private
     assert "This result is NOT private." in other
     assert "differentially private" not in other
 
 
 def test_the_box_around_the_guarantee_says_how_weak_it_is(tmp_path):
-    report = odeco.decompose_privately(np.ones((3, 3, 3)), 1, epsilon=1.0, delta=1e-6, rng=0).privacy
+    report = odeco.decompose_privately(
+        np.ones((3, 3, 3)), 1, epsilon=1.0, delta=1e-6, rng=0
+    ).privacy
     for mu, accuracy, box in (
         (0.2367, "54.7 %", ""),
         (1.34, "74.9 %", ""),
         (1.36, "75.2 %", " warm"),
         (3.3, "95.1 %", " bad"),
     ):
-        body = privacy_section(replace(report, mu=mu, charges=())).body  # Φ(μ/2), from a table of the normal law
+        body = privacy_section(
+            replace(report, mu=mu, charges=())
+        ).body  # Φ(μ/2), from a table of the normal law
         assert f'<p class="statement{box}">' in body
-        assert f"at most {accuracy} of the time" in body
+        assert f"at most {accuracy} accuracy" in body
 
 
 @pytest.mark.parametrize("kind", ["tensor", "stream", "asymmetric"])
 def test_a_page_begins_with_the_verdict(kind, pages):
     reader = Reader(pages[kind].read_text(encoding="utf-8"))
-    body = "".join(reader.words).split("<script>alert(2)</script>")[2].strip()  # after the title and the heading
+    body = (
+        "".join(reader.words).split("<script>alert(2)</script>")[2].strip()
+    )  # after the title and the heading
     assert body.startswith(RESULTS[kind]().verdict)
 
 
@@ -167,11 +192,16 @@ def test_a_private_page_says_what_clipping_does_and_that_doing_it_again_spends_a
 
 def test_bars_are_sorted_and_named_by_the_result_itself(tmp_path):
     vectors = np.array([[0.1, 0.2], [0.9, 0.1], [-0.4, 0.3], [0.0, 0.9]])
-    result = StreamDecomposition(Components([2.0, 1.0], vectors), None, None, 10).with_names(["a", "b", "<c>", "d"])
+    result = StreamDecomposition(Components([2.0, 1.0], vectors), None, None, 10).with_names(
+        ["a", "b", "<c>", "d"]
+    )
     write_report(result, tmp_path / "page.html", n_top=3)
     text = (tmp_path / "page.html").read_text()
     largest = vectors[:, 0] / np.linalg.norm(vectors[:, 0])
-    shown = f"0: weight {result.weights[0]:.4g}. b {largest[1]:+.2f}, &lt;c&gt; {largest[2]:+.2f}, a {largest[0]:+.2f}"
+    shown = (
+        f"0: weight {result.weights[0]:.4g}. b {largest[1]:+.2f}, &lt;c&gt; {largest[2]:+.2f}, a "
+        f"{largest[0]:+.2f}"
+    )
     assert f'aria-label="{shown}"' in text
     assert "Cosines between components" in text
     write_report(result, tmp_path / "other.html", names=["w", "x", "y", "z"])
@@ -190,8 +220,8 @@ def test_a_page_of_many_wide_components_stays_small(tmp_path):
     vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((20_000, 40)))[0]
     result = StreamDecomposition(Components(np.linspace(2, 1, 40), vectors), None, None, 1)
     write_report(result, tmp_path / "page.html")
-    # 12 vectors are drawn with 400 stretches each, two numbers of at most 30 characters a stretch, up and down: below
-    # 12 · 400 · 4 · 30 = 576 KB; the rest is tables and style.
+    # 12 vectors are drawn with 400 stretches each, two numbers of at most 30 characters a stretch,
+    # up and down: below 12 · 400 · 4 · 30 = 576 KB; the rest is tables and style.
     assert (tmp_path / "page.html").stat().st_size < 800_000
 
 
@@ -253,7 +283,9 @@ def luminance(colour):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt-get install chromium)")
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium on this machine (apt-get install chromium)"
+)
 def test_a_real_browser_shows_every_page_light_and_dark_without_a_complaint(pages, tmp_path):
     with Browser() as browser:
         for kind, path in pages.items():
@@ -262,7 +294,8 @@ def test_a_real_browser_shows_every_page_light_and_dark_without_a_complaint(page
                 assert browser.complaints() == [], kind
                 assert browser.requests() == [path.as_uri()], kind
                 assert browser.evaluate(VISIBLE) == [], (kind, scheme, width)
-                # A row of the table is some lines of text, and letters of figures are neither tiny nor giant.
+                # A row of the table is some lines of text, and letters of figures are neither tiny
+                # nor giant.
                 assert browser.evaluate(HIGHEST_ROW) < 600, (kind, width)
                 low, high = browser.evaluate(LETTERS)
                 assert 6 <= low <= high <= 20, (kind, width)

@@ -1,4 +1,6 @@
-"""Results as files: everything comes back, nothing else is in them, and a file from a stranger does no harm."""
+"""Results as files: everything comes back, nothing else is in them, and a file from a stranger does
+no harm.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,21 @@ ROWS = np.eye(6)[RNG.choice(3, size=4000, p=[0.5, 0.3, 0.2])]
 RESULTS = {
     "tensor": lambda: odeco.decompose(TENSOR, 3, rng=0),
     "loop": lambda: odeco.decompose(TENSOR, 3, method="power", rng=0),
-    "auto": lambda: odeco.decompose(TENSOR + 0.01 * gaussian_noise(12, rng=0).entries, "auto", rng=0),
-    "asymmetric": lambda: odeco.decompose_asymmetric(np.einsum("i,j,k->ijk", *map(np.arange, (3, 4, 5))) * 1.0, 1),
+    "auto": lambda: odeco.decompose(
+        TENSOR + 0.01 * gaussian_noise(12, rng=0).entries, "auto", rng=0
+    ),
+    "asymmetric": lambda: odeco.decompose_asymmetric(
+        np.einsum("i,j,k->ijk", *map(np.arange, (3, 4, 5))) * 1.0, 1
+    ),
     "stream": lambda: odeco.decompose_stream(ROWS, 3, rng=0),
     "one batch": lambda: odeco.decompose_stream(ROWS, 3, n_passes=1, rng=0),
     "private": lambda: odeco.decompose_privately(
         ROWS, 3, epsilon=1.0, delta=1e-6, unit="record", norm_bound=1.0, rng=0
     ),
     "private stream": lambda: (
-        odeco.OnlineDecomposer(2, method="core", batch_size=800, epsilon=4.0, delta=1e-6, norm_bound=1.0, rng=0)
+        odeco.OnlineDecomposer(
+            2, method="core", batch_size=800, epsilon=4.0, delta=1e-6, norm_bound=1.0, rng=0
+        )
         .partial_fit(ROWS)
         .result()
     ),
@@ -84,13 +92,22 @@ def test_plain_numpy_and_json_can_read_a_result(tmp_path):
     result = RESULTS["private"]()
     odeco.save_result(result, tmp_path / "result.npz")
     with np.load(tmp_path / "result.npz", allow_pickle=False) as archive:
-        header = json.loads(str(archive["header"]), parse_constant=pytest.fail)  # no NaN, no Infinity
+        header = json.loads(
+            str(archive["header"]), parse_constant=pytest.fail
+        )  # no NaN, no Infinity
         np.testing.assert_array_equal(archive["components.weights"], result.weights)
         np.testing.assert_array_equal(archive["components.vectors"], result.vectors)
         names = set(archive.files)
     # The file of a private result holds its public attributes and nothing else.
     parts = {f"components.{name}" for name in ("weights", "vectors", "order")}
-    assert names == {"header", *parts, "weight_errors", "angle_errors", "noise_floors", "norm_bound"}
+    assert names == {
+        "header",
+        *parts,
+        "weight_errors",
+        "angle_errors",
+        "noise_floors",
+        "norm_bound",
+    }
     assert set(header) == {"kind", "format_version", "written_by", "command", "privacy"}
     assert json.loads(header["privacy"])["epsilon"] == result.privacy.epsilon
 
@@ -106,7 +123,9 @@ def test_a_result_may_be_read_by_others_and_a_checkpoint_may_not(tmp_path):
 
 
 def test_only_results_are_saved_and_only_results_are_loaded(tmp_path):
-    with pytest.raises(TypeError, match="A result that is saved must be of Decomposition, StreamDecomposition"):
+    with pytest.raises(
+        TypeError, match="A result that is saved must be of Decomposition, StreamDecomposition"
+    ):
         odeco.save_result(odeco.Components([1.0], np.eye(2)[:, :1]), tmp_path / "result.npz")
     odeco.Components([1.0], np.eye(2)[:, :1]).save(tmp_path / "components.npz")
     with pytest.raises(odeco.FileFormatError, match=r"must hold a result\. It holds components\."):
@@ -120,7 +139,11 @@ class StopError(Exception):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"method": "core"}, {"method": "power", "batch_size": 300, "n_iterations": 5, "n_restarts": 4}]
+    "settings",
+    [
+        {"method": "core"},
+        {"method": "power", "batch_size": 300, "n_iterations": 5, "n_restarts": 4},
+    ],
 )
 @pytest.mark.parametrize("again", [True, False])
 def test_a_callback_that_raises_ends_a_run_that_can_go_on(settings, again, tmp_path):
@@ -148,7 +171,7 @@ def test_a_callback_that_raises_ends_a_run_that_can_go_on(settings, again, tmp_p
     assert_same(resumed, unbroken)
 
 
-# ---- files from strangers -----------------------------------------------------------------------------------------
+# ---- files from strangers ------------------------------------------------------------------------
 
 
 class Trap:
@@ -177,7 +200,9 @@ def write(path, entries, *, compression=zipfile.ZIP_STORED):
 def npy(shape, dtype="<f8", content=b""):
     """Return a .npy entry that announces what we like."""
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": dtype, "fortran_order": False, "shape": shape}
+    )
     return stream.getvalue() + content
 
 
@@ -204,18 +229,28 @@ def strange_files(folder, marker):
     file("a huge text", {**good, "components.weights.npy": npy((), f"<U{2**30 - 1}")})
     file("a negative shape", {**good, "components.weights.npy": npy((-1, -3), content=bytes(24))})
     file(
-        "a compressed bomb", {**good, "bomb.npy": npy((2**27,), "|u1", bytes(2**27))}, compression=zipfile.ZIP_DEFLATED
+        "a compressed bomb",
+        {**good, "bomb.npy": npy((2**27,), "|u1", bytes(2**27))},
+        compression=zipfile.ZIP_DEFLATED,
     )
     file("no header", {name: content for name, content in good.items() if name != "header.npy"})
-    file("an array that is missing", {name: content for name, content in good.items() if name != "residuals.npy"})
+    file(
+        "an array that is missing",
+        {name: content for name, content in good.items() if name != "residuals.npy"},
+    )
     file("an array too many", {**good, "wights.npy": good["residuals.npy"]})
     file("an array in the wrong place", {**good, "residuals.npy": good["components.vectors.npy"]})
-    file("a history that is missing", {name: content for name, content in good.items() if name != "histories.2.npy"})
+    file(
+        "a history that is missing",
+        {name: content for name, content in good.items() if name != "histories.2.npy"},
+    )
     file("no numbers", {**good, "components.weights.npy": good["structure.kind.npy"]})
     file("another text", {**good, "structure.kind.npy": good["structure.reason.npy"]})
     for name, changed in {
         "another kind": header.replace('"decomposition"', '"stream decomposition"'),
-        "a version that is no number": header.replace('"format_version": 3', '"format_version": "3"'),
+        "a version that is no number": header.replace(
+            '"format_version": 3', '"format_version": "3"'
+        ),
         "a header that is no object": "[1, 2]",
         "a header that is deep": "[" * 100_000,
         "a header that is no JSON": "{",
@@ -225,7 +260,11 @@ def strange_files(folder, marker):
         np.lib.format.write_array(stream, np.array(changed), allow_pickle=False)
         file(name, {**good, "header.npy": stream.getvalue()})
     whole = (folder / "good.npz").read_bytes()
-    for name, content in {"cut short": whole[: len(whole) // 2], "nothing": b"", "a pickle": trap}.items():
+    for name, content in {
+        "cut short": whole[: len(whole) // 2],
+        "nothing": b"",
+        "a pickle": trap,
+    }.items():
         files[name] = folder / f"{name.replace(' ', '-')}.npz"
         files[name].write_bytes(content)
     return files
@@ -252,7 +291,11 @@ def test_a_file_from_a_stranger_executes_nothing_and_gives_a_clear_error(tmp_pat
         (4, r"format version 4\. This odeco reads up to 3\. Install a newer odeco\."),
         (
             1,
-            r"format version 1\. This odeco reads version 3\. Read it with the odeco that wrote it, or make it again\.",
+            (
+                r"format version 1\. This odeco reads version 3\. Read it with the odeco that "
+                r"wrote "
+                r"it, or make it again\."
+            ),
         ),
     ],
 )
@@ -261,7 +304,9 @@ def test_a_file_of_another_version_says_what_to_do(version, text, tmp_path):
     with zipfile.ZipFile(tmp_path / "old.npz") as archive:
         header = np.lib.format.read_array(io.BytesIO(archive.read("header.npy"))).item()
     stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.array(header.replace('"format_version": 3', f'"format_version": {version}')))
+    np.lib.format.write_array(
+        stream, np.array(header.replace('"format_version": 3', f'"format_version": {version}'))
+    )
     write(tmp_path / "new.npz", {"header.npy": stream.getvalue()})
     with pytest.raises(odeco.FileFormatError, match=text):
         odeco.load_result(tmp_path / "new.npz")
@@ -277,7 +322,9 @@ def test_info_reads_a_strange_file_without_loading_it(tmp_path):
 
 def test_a_private_result_from_before_charges_had_a_delta_is_read(tmp_path):
     rows = np.random.default_rng(0).standard_normal((200, 4))
-    result = odeco.decompose_privately(rows, 1, epsilon=1.0, delta=1e-6, unit="record", norm_bound=1.0, rng=0)
+    result = odeco.decompose_privately(
+        rows, 1, epsilon=1.0, delta=1e-6, unit="record", norm_bound=1.0, rng=0
+    )
     odeco.save_result(result, tmp_path / "result.npz")
     header, arrays = load_arrays(tmp_path / "result.npz", "private decomposition")
     report = json.loads(header["privacy"])

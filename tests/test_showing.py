@@ -1,4 +1,6 @@
-"""Results that people look at: reprs, notebooks, summaries, frames, pictures, CSV; by name wherever there are names."""
+"""Results that people look at: reprs, notebooks, summaries, frames, pictures, CSV; by name wherever
+there are names.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from test_saving import RESULTS, ROWS
 import odeco
 from odeco.cli import app
 from odeco.decompose import PrivateDecomposition, StreamDecomposition
-from odeco.display import ConvergenceDisplay, CosinesDisplay, LeadingDisplay, VectorDisplay, WeightsDisplay
+from odeco.display import (
+    ConvergenceDisplay,
+    CosinesDisplay,
+    LeadingDisplay,
+    VectorDisplay,
+    WeightsDisplay,
+)
 from odeco.display.tables import leading
 from odeco.tensors import Components
 
@@ -51,7 +59,9 @@ def test_a_repr_shows_ten_components_and_counts_the_others():
     lines = repr(stream_result(23, None)).splitlines()
     assert len(lines) == 2 + 10 + 1
     assert lines[-1] == "… and 13 more"
-    assert stream_result(23, None).summary().splitlines()[24].split()[0] == "22"  # the summary leaves out none
+    assert (
+        stream_result(23, None).summary().splitlines()[24].split()[0] == "22"
+    )  # the summary leaves out none
 
 
 def test_names_are_shown_whole_or_shortened_and_never_obeyed_by_a_terminal():
@@ -133,12 +143,17 @@ def test_a_frame_of_terms_has_an_axis_and_a_coordinate(results):
 
 def test_without_pandas_a_frame_is_refused_with_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match=r"to_frame\(\) needs pandas. It is not installed. Run: pip install"):
+    with pytest.raises(
+        ModuleNotFoundError,
+        match=r"to_frame\(\) needs pandas. It is not installed. Run: pip install",
+    ):
         stream_result().to_frame()
 
 
 def test_names_must_fit():
-    with pytest.raises(ValueError, match=r"`names` must have one name for each of the 6 coordinates. Got 2."):
+    with pytest.raises(
+        ValueError, match=r"`names` must have one name for each of the 6 coordinates. Got 2."
+    ):
         stream_result().with_names(["a", "b"])
     assert stream_result().with_names(None).names is None
     assert leading(np.array([0.1, -0.9, 0.3]), None, 2) == [("[1]", -0.9), ("[2]", 0.3)]
@@ -180,14 +195,18 @@ def test_a_picture_has_the_names_the_bars_and_the_errors_of_the_result():
 
 def test_names_with_dollars_are_no_mathematics(tmp_path):
     result = stream_result().with_names(["$", "$x^", "\\frac{", "数", "e", "f"])
-    with pytest.warns(UserWarning, match="Glyph"):  # the font has no such sign, and says so where a user draws
+    with pytest.warns(
+        UserWarning, match="Glyph"
+    ):  # the font has no such sign, and says so where a user draws
         result.plot("components", n_top=6).savefig(tmp_path / "figure.png")
     assert result.plot("components", n_top=6)._repr_png_()  # a notebook says nothing
 
 
 def test_cosines_are_those_between_components_and_of_terms_the_largest_along_an_axis(results):
     vectors = np.array([[1.0, 0.6], [0.0, 0.8]])
-    display = CosinesDisplay.from_result(StreamDecomposition(Components([2.0, 1.0], vectors), None, None, 1))
+    display = CosinesDisplay.from_result(
+        StreamDecomposition(Components([2.0, 1.0], vectors), None, None, 1)
+    )
     np.testing.assert_allclose(display.cosines, [[1.0, 0.6], [0.6, 1.0]])
     assert ".60" in texts_of(display.plot().figure_)
     assert CosinesDisplay.from_result(results["asymmetric"]).cosines.shape == (1, 1)
@@ -211,18 +230,26 @@ def test_a_figure_of_the_user_is_drawn_into():
 def test_neither_importing_nor_showing_imports_matplotlib_or_pandas():
     script = (
         "import sys, numpy as np, odeco\n"
-        "result = odeco.decompose(odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, rng=0)\n"
+        "result = odeco.decompose(odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, "
+        "rng=0)\n"
         "repr(result), result._repr_html_(), result.summary()\n"
         "assert not {'matplotlib', 'pandas'} & set(sys.modules)\n"
         "sys.modules['matplotlib'] = None\n"
-        "try:\n    result.plot()\n"
-        "except ModuleNotFoundError as error:\n    print(error)\n"
+        "try:\n"
+        "    result.plot()\n"
+        "except ModuleNotFoundError as error:\n"
+        "    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "A figure needs matplotlib. It is not installed. Run: pip install 'odeco[plot]'.\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert (
+        done.stdout
+        == "A figure needs matplotlib. It is not installed. Run: pip install 'odeco[plot]'.\n"
+    )
 
 
-# ---- names from end to end ----------------------------------------------------------------------------------------
+# ---- names from end to end -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -236,7 +263,7 @@ def table(tmp_path, monkeypatch):
 
 
 def test_names_of_a_table_reach_the_file_the_page_the_json_and_the_terminal(table, capsys):
-    run = ["stream", "rows.csv", "-k", "2", "--drop", "id"]
+    run = ["decompose", "--rows", "rows.csv", "-k", "2", "--drop", "id"]
     assert app.run([*run, "--out", "result.npz", "--report", "page.html"]) == 0
     assert "=c" in capsys.readouterr().out
     result = odeco.load_result("result.npz")
@@ -249,22 +276,28 @@ def test_names_of_a_table_reach_the_file_the_page_the_json_and_the_terminal(tabl
     assert json.loads(capsys.readouterr().out)["names"] == "a, b, =c, d, e, f"
     assert app.run([*run, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["names"] == ["a", "b", "=c", "d", "e", "f"]
-    assert app.run(["stream", "rows.csv", "-k", "2", "--columns", "f,a,b", "--json"]) == 0
+    assert (
+        app.run(["decompose", "--rows", "rows.csv", "-k", "2", "--columns", "f,a,b", "--json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["names"] == ["f", "a", "b"]
 
 
 def test_wrong_columns_are_refused_in_the_words_of_the_command(table, capsys):
-    assert app.run(["stream", "rows.csv", "-k", "2", "--columns", "a", "--drop", "b"]) == 2
+    assert (
+        app.run(["decompose", "--rows", "rows.csv", "-k", "2", "--columns", "a", "--drop", "b"])
+        == 2
+    )
     assert "--columns and --drop must not be given together" in capsys.readouterr().err
-    assert app.run(["stream", "rows.csv", "-k", "2", "--drop", "ids"]) == 1
+    assert app.run(["decompose", "--rows", "rows.csv", "-k", "2", "--drop", "ids"]) == 1
     assert "Did you mean 'id'?" in capsys.readouterr().err
-    assert app.run(["stream", "rows.csv", "-k", "2"]) == 1
+    assert app.run(["decompose", "--rows", "rows.csv", "-k", "2"]) == 1
     assert "leave out 'id' with --drop" in capsys.readouterr().err
-    assert app.run(["stream", "rows.csv", "-k", "2", "--columns", "a,,b"]) == 2
+    assert app.run(["decompose", "--rows", "rows.csv", "-k", "2", "--columns", "a,,b"]) == 1
+    assert "must have one column ''" in capsys.readouterr().err
 
 
 def test_out_writes_a_table_or_a_result_by_its_suffix_and_nothing_else(table, capsys):
-    run = ["stream", "rows.csv", "-k", "2", "--drop", "id"]
+    run = ["decompose", "--rows", "rows.csv", "-k", "2", "--drop", "id"]
     assert app.run([*run, "--out", "result.csv"]) == 0
     with Path("result.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -285,7 +318,7 @@ def test_out_writes_a_table_or_a_result_by_its_suffix_and_nothing_else(table, ca
     for wrong in ("result.json", "result", "result.npz.gz"):
         capsys.readouterr()
         assert app.run([*run, "--out", wrong]) == 2
-        assert "--out must end in .npz, for the whole result, or in .csv" in capsys.readouterr().err
+        assert "--out must end in .npz or .csv" in capsys.readouterr().err
         assert not Path(wrong).exists()
 
 
@@ -300,7 +333,9 @@ def test_pushed_tables_keep_their_names_in_checkpoints_and_refuse_another_order(
     online.save(tmp_path / "run.ckpt")
     again = odeco.OnlineDecomposer.load(tmp_path / "run.ckpt")
     assert again.result().names == online.result().names == tuple("abcdef")
-    np.testing.assert_array_equal(again.partial_fit(frame).result().weights, online.partial_fit(frame).result().weights)
+    np.testing.assert_array_equal(
+        again.partial_fit(frame).result().weights, online.partial_fit(frame).result().weights
+    )
 
 
 def test_a_checkpoint_with_names_for_other_columns_is_refused(tmp_path):
@@ -328,7 +363,9 @@ def test_a_private_table_has_its_names_and_its_bound(table):
     from odeco.privacy import open_private
 
     rows = open_private([Path("rows.csv")], header=True)
-    assert rows.columns[0] == "id"  # a private run does not choose columns: every record is then no row, and zeros
+    assert (
+        rows.columns[0] == "id"
+    )  # a private run does not choose columns: every record is then no row, and zeros
     frame = pandas.read_csv("rows.csv").drop(columns="id")
     frame.to_parquet("rows.parquet")
     settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0}
@@ -338,7 +375,7 @@ def test_a_private_table_has_its_names_and_its_bound(table):
     assert result.norm_bound == 1.0
 
 
-# ---- how far a long call is ---------------------------------------------------------------------------------------
+# ---- how far a long call is ----------------------------------------------------------------------
 
 
 def long_calls(**settings):
@@ -348,10 +385,14 @@ def long_calls(**settings):
     return {
         "decompose": lambda: odeco.decompose(tensor, 2, rng=0, **settings),
         "loop": lambda: odeco.decompose(tensor, 2, method="power", rng=0, **settings),
-        "loop to the noise": lambda: odeco.decompose(tensor, "auto", method="power", rng=0, **settings),
+        "loop to the noise": lambda: odeco.decompose(
+            tensor, "auto", method="power", rng=0, **settings
+        ),
         "whitened": lambda: odeco.decompose(tensor, 2, whiten="tensor", rng=0, **settings),
         "asymmetric": lambda: odeco.decompose_asymmetric(tensor, 2, rng=0, **settings),
-        "asymmetric loop": lambda: odeco.decompose_asymmetric(tensor, 2, method="power", rng=0, **settings),
+        "asymmetric loop": lambda: odeco.decompose_asymmetric(
+            tensor, 2, method="power", rng=0, **settings
+        ),
         "stream": lambda: odeco.decompose_stream(ROWS, 2, rng=0, **settings),
         "pushed": lambda: odeco.OnlineDecomposer(2, rng=0, **settings).partial_fit(ROWS).result(),
         **{
@@ -376,7 +417,9 @@ def test_every_long_call_tells_how_far_it_is_and_shows_a_bar(name, capsys):
         assert step.stage if hasattr(step, "stage") and hasattr(step, "fraction") else step.status
     if hasattr(seen[-1], "n_planned"):
         assert [step.n_releases for step in seen] == sorted(step.n_releases for step in seen)
-        assert seen[-1].n_releases == seen[-1].n_planned  # a private run makes the releases of its plan
+        assert (
+            seen[-1].n_releases == seen[-1].n_planned
+        )  # a private run makes the releases of its plan
         assert seen[-1].fraction == 1
 
 
@@ -425,13 +468,19 @@ def test_without_rich_a_bar_is_drawn_by_tqdm_and_without_both_stages_are_lines(m
 
 def test_a_decomposer_shows_how_far_it_is_and_what_it_has():
     online = odeco.OnlineDecomposer(2, rng=0)
-    assert repr(online) == ("OnlineDecomposer: 0 of 2 components found after 0 rows (k = 2, method='auto')")
+    assert repr(online) == (
+        "OnlineDecomposer: 0 of 2 components found after 0 rows (k = 2, method='auto')"
+    )
     online.partial_fit(pandas.DataFrame(ROWS, columns=list("abcdef")))
     lines = repr(online).splitlines()
-    assert lines[0] == ("OnlineDecomposer: 2 of 2 components found after 4,000 rows (k = 2, method='entries')")
+    assert lines[0] == (
+        "OnlineDecomposer: 2 of 2 components found after 4,000 rows (k = 2, method='entries')"
+    )
     assert len(lines) == 4
     assert " a +1.00" in lines[2]
     assert "<svg" in online._repr_html_()
-    private = odeco.OnlineDecomposer(2, batch_size=900, epsilon=1.0, delta=1e-6, norm_bound=1.0, rng=0)
+    private = odeco.OnlineDecomposer(
+        2, batch_size=900, epsilon=1.0, delta=1e-6, norm_bound=1.0, rng=0
+    )
     assert "private)" in repr(private)
     assert "<svg" not in private._repr_html_()

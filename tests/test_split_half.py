@@ -12,10 +12,14 @@ from odeco.online.halves import Half
 
 
 def planted_rows(n_rows, seed=0):
-    """Return rows whose third moment has three orthogonal components: skewed sources of mean zero, and noise."""
+    """Return rows whose third moment has three orthogonal components: skewed sources of mean zero,
+    and noise.
+    """
     generator = np.random.default_rng(seed)
     directions = np.linalg.qr(generator.standard_normal((8, 3)))[0].T * [[1.2], [1.0], [0.8]]
-    return (generator.exponential(size=(n_rows, 3)) - 1) @ directions + 0.3 * generator.standard_normal((n_rows, 8))
+    return (
+        generator.exponential(size=(n_rows, 3)) - 1
+    ) @ directions + 0.3 * generator.standard_normal((n_rows, 8))
 
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 3, 7, 101])
@@ -38,27 +42,25 @@ def test_the_halves_share_no_row_have_all_rows_and_do_not_depend_on_blocks(batch
 
 
 @pytest.mark.slow
-def test_planted_components_are_in_both_halves_and_noise_is_not():
-    result = odeco.split_half(planted_rows(20_000), "auto", rng=0)
-    assert result.verdict.startswith("3 of 3 components found in both halves")
-    # The cube of an exponential variable less its mean has mean 2 and variance 261: over 10,000 rows a weight has a
-    # standard error of 8 %, so that those of two halves differ by 11 %, and their mean difference is below three times
-    # that over √3.
-    assert result.factor_match_score > 1 - 0.2
-    assert result.first.n_rows == result.second.n_rows == 10_000
-    again = odeco.split_half(planted_rows(20_000), "auto", rng=0)
-    np.testing.assert_array_equal(again.second.vectors, result.second.vectors)
+def test_planted_components_are_found_again_and_noise_is_not():
+    rows = planted_rows(20_000)
+    result = odeco.split_half(rows, odeco.decompose_stream(rows, 3, rng=0), rng=0)
+    assert result.found_again.tolist() == [6, 6, 6]
+    assert result.n_halves == 6
+    assert result.agreement > 0.99
+    assert result.verdict == "3 components, each found again in every half-sample."
     # One component more than there are: what it fits is the noise of its own half.
-    more = odeco.split_half(planted_rows(20_000), 4, rng=0)
-    assert np.sort(more.match.cosines)[1] > 0.99
-    assert more.match.cosines.min() < 0.95
-    assert more.verdict.startswith("3 of 4 components")
+    more = odeco.split_half(rows, odeco.decompose_stream(rows, 4, rng=0), n_pairs=2, rng=0)
+    assert sorted(more.found_again)[1:] == [4, 4, 4]
+    assert min(more.found_again) <= 2
+    assert "3 found again in every half-sample, 1 not established (" in more.verdict
 
 
 def test_the_names_of_columns_stay_and_streams_are_refused():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(planted_rows(2000), columns=list("abcdefgh"))
-    result = odeco.split_half(table, 3, drop="a", rng=0)
-    assert result.first.names == tuple("bcdefgh")
+    found = odeco.decompose_stream(table, 3, drop="a", rng=0)
+    result = odeco.split_half(table, found, n_pairs=1, drop="a", rng=0)
+    assert len(result.found_again) == 3
     with pytest.raises(ValueError, match="readable again"):
-        odeco.split_half(iter([planted_rows(100)]), 2)
+        odeco.split_half(iter([planted_rows(100)]), found)

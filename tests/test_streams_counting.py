@@ -1,4 +1,6 @@
-"""How many components the moment of a stream has, if nobody says: found, refused, or in doubt, never sure and wrong."""
+"""How many components the moment of a stream has, if nobody says: found, refused, or in doubt,
+never sure and wrong.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from odeco.tensors import DenseTensor, symmetrize
 
 
 def mixture(n, d=10, k=3, *, cosine=0.3, noise=0.05, seed=0, heavy=False):
-    """Rows s μ_h + ε, with s of mean 0 and third moment 2: the third moment of rows is Σ 2 P(h) μ_h⊗³, of rank k.
+    """Rows s μ_h + ε, with s of mean 0 and third moment 2: the third moment of rows is Σ 2 P(h)
+    μ_h⊗³, of rank k.
 
-    s is 2 with a chance of 1/3 and −1 else; or, with heavy tails, an exponential variable less its mean.
+    s is 2 with a chance of 1/3 and −1 else; or, with heavy tails, an exponential variable less its
+    mean.
     """
     generator = np.random.default_rng(seed)
     gram = (1 - cosine) * np.eye(k) + cosine
@@ -59,7 +63,9 @@ def test_components_are_counted_where_the_core_is_smaller_than_the_moment():
 
 @pytest.mark.slow
 def test_the_largest_number_that_can_be_told_apart_at_order_4_is_not_said_with_confidence():
-    """Without noise, rows have two dimensions, in which a fourth moment shows two components at most."""
+    """Without noise, rows have two dimensions, in which a fourth moment shows two components at
+    most.
+    """
     rows, _ = mixture(4000, 50, 2, cosine=0.4, noise=0.0, seed=1)
     result = odeco.decompose_stream(rows, "auto", order=4, rng=0)
     assert result.weights.size == 2
@@ -83,7 +89,9 @@ def test_noise_alone_is_refused(source):
 
 @pytest.mark.slow
 def test_a_number_in_doubt_is_never_said_with_confidence():
-    """Few rows in much noise: at a confidence of 0.95 one of 20 may be wrong, so that of 5 two would be a mistake."""
+    """Few rows in much noise: at a confidence of 0.95 one of 20 may be wrong, so that of 5 two
+    would be a mistake.
+    """
     wrong, doubted = 0, 0
     for seed in range(5):
         rows, truth = mixture(2000, 6, 3, cosine=0.5, noise=0.4, seed=seed, heavy=True)
@@ -143,8 +151,12 @@ def test_a_pass_over_a_file_that_is_stopped_goes_on_to_the_same_bits(tmp_path):
                 raise InterruptedError
 
         with pytest.raises(InterruptedError):
-            odeco.decompose_stream(tmp_path / "rows.npy", "auto", rng=0, checkpoint=path, callback=stop)
-    same_result(odeco.decompose_stream(tmp_path / "rows.npy", "auto", rng=0, checkpoint=path), whole)
+            odeco.decompose_stream(
+                tmp_path / "rows.npy", "auto", rng=0, checkpoint=path, callback=stop
+            )
+    same_result(
+        odeco.decompose_stream(tmp_path / "rows.npy", "auto", rng=0, checkpoint=path), whole
+    )
 
 
 def same_result(one, other):
@@ -162,7 +174,9 @@ def test_the_number_does_not_depend_on_the_unit_of_the_rows(exponent):
     plain = odeco.decompose_stream(rows, "auto", rng=0)
     scaled = odeco.decompose_stream(np.ldexp(rows, exponent), "auto", rng=0)
     assert scaled.rank_evidence.rank == plain.rank_evidence.rank
-    assert scaled.rank_evidence.confidence == pytest.approx(plain.rank_evidence.confidence, rel=1e-6)
+    assert scaled.rank_evidence.confidence == pytest.approx(
+        plain.rank_evidence.confidence, rel=1e-6
+    )
     unscaled = np.ldexp(scaled.rank_evidence.weights, -3 * exponent)
     np.testing.assert_allclose(unscaled, plain.rank_evidence.weights, rtol=1e-6)
 
@@ -170,7 +184,10 @@ def test_the_number_does_not_depend_on_the_unit_of_the_rows(exponent):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"method": "entries"}, "n_components='auto' takes method='core', which can hold out rows. Got method="),
+        (
+            {"method": "entries"},
+            "n_components='auto' takes method='core', which can hold out rows. Got method=",
+        ),
         (
             {"epsilon": 1.0, "delta": 1e-9, "norm_bound": 1.0, "batch_size": 9},
             "A private run needs `n_components` as an int",
@@ -184,9 +201,11 @@ def test_what_cannot_count_says_so(settings, text):
 
 @pytest.mark.parametrize(("weight", "rank"), [(0.8, 4), (0.001, 3)])
 def test_in_doubt_a_component_is_kept_where_such_are_to_be_expected(weight, rank):
-    """A fourth component is worth 2.3 standard errors in rows held out, too little to be beyond chance.
+    """A fourth component is worth 2.3 standard errors in rows held out, too little to be beyond
+    chance.
 
-    Beside three that are just as strong it is more likely there than not; a thousand times weaker it is not.
+    Beside three that are just as strong it is more likely there than not; a thousand times weaker
+    it is not.
     """
     deviations = np.random.default_rng(0).standard_normal(16)
     deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
@@ -205,7 +224,8 @@ def test_too_few_rows_to_judge_are_refused():
     rows, _ = mixture(31)
     for data in (rows, iter([rows])):
         with pytest.raises(
-            odeco.RankError, match=r"There are 31 rows, too few for that\. Pass n_components as an int\."
+            odeco.RankError,
+            match=r"There are 31 rows, too few for that\. Pass n_components as an int\.",
         ):
             odeco.decompose_stream(data, "auto")
     with pytest.raises(odeco.RankError):
@@ -215,7 +235,7 @@ def test_too_few_rows_to_judge_are_refused():
 def test_the_command_says_how_many_and_how_sure(tmp_path, capsys):
     rows, _ = mixture(2000, 5, 2, noise=0.0)
     np.save(tmp_path / "rows.npy", rows)
-    arguments = ["stream", str(tmp_path / "rows.npy"), "-k", "auto"]
+    arguments = ["decompose", "--rows", str(tmp_path / "rows.npy"), "-k", "auto"]
     assert run([*arguments, "--out", str(tmp_path / "result.npz")]) == 0
     assert "rank 2 selected; confidence that it is right: " in capsys.readouterr().out
     assert odeco.load_result(tmp_path / "result.npz").rank_evidence.rank == 2

@@ -1,4 +1,6 @@
-"""How many threads work, and that two users of the linear algebra library do not leave it limited."""
+"""How many threads work, and that two users of the linear algebra library do not leave it
+limited.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,15 @@ from odeco._util.threads import map_blocks, one_blas_thread, one_thread
 
 
 def blas_threads():
-    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+    return {
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    }
 
 
 def names_of_threads(monkeypatch, cores):
-    """Return the names of the threads that twenty blocks ran in, on a machine with this number of cores."""
+    """Return the names of the threads that twenty blocks ran in, on a machine with this number of
+    cores.
+    """
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
     return set(map_blocks(lambda _: threading.current_thread().name, range(20), parallel=True))
 
@@ -50,7 +56,8 @@ def test_the_library_runs_on_one_thread_inside_and_as_before_outside():
 
 
 def test_two_that_overlap_do_not_leave_the_library_limited():
-    # A holds from 1 to 3 and B from 2 to 4: each lifting its own limit would leave B's, which is that of A.
+    # A holds from 1 to 3 and B from 2 to 4: each lifting its own limit would leave B's, which is
+    # that of A.
     with threadpool_limits(limits=2):
         before = blas_threads()
         turn = [threading.Event() for _ in range(3)]
@@ -88,7 +95,9 @@ def test_a_limit_set_elsewhere_does_not_keep_the_library_from_one_thread():
 
 
 def test_results_come_in_the_order_of_the_blocks():
-    assert list(map_blocks(lambda x: x * x, range(100), parallel=True)) == [x * x for x in range(100)]
+    assert list(map_blocks(lambda x: x * x, range(100), parallel=True)) == [
+        x * x for x in range(100)
+    ]
     assert not _threads._LIMIT.holds
 
 
@@ -100,7 +109,9 @@ def use_the_library():
 
 
 def assert_free(before):
-    """Assert that the library has its threads again, and that another thread can hold it: the lock is free."""
+    """Assert that the library has its threads again, and that another thread can hold it: the lock
+    is free.
+    """
     assert blas_threads() == before
     assert not _threads._ALONE.blocks
     thread = threading.Thread(target=use_the_library, daemon=True)

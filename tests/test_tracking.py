@@ -18,16 +18,18 @@ from odeco.tensors import DenseTensor
 
 @pytest.mark.slow
 def test_standard_errors_under_forgetting_are_the_spread_over_independent_streams():
-    """The reported standard errors of 100 simulated streams of four components are compared with the actual errors.
+    """The reported standard errors of 100 simulated streams of four components are compared with
+    the actual errors.
 
-    A mean that forgets with the factor f gives the batch j steps back the weight fʲ, so its variance is
-    Σ f²ʲ / (Σ fʲ)² = (1 − f)/(1 + f) of that of one batch. With fʲ instead of f²ʲ in the numerator, the standard errors
-    would be larger by √(1 + f), which is 1.40 here.
+    A mean that forgets with the factor f gives the batch j steps back the weight fʲ, so its
+    variance is Σ f²ʲ / (Σ fʲ)² = (1 − f)/(1 + f) of that of one batch. With fʲ instead of f²ʲ in
+    the numerator, the standard errors would be larger by √(1 + f), which is 1.40 here.
     """
     forgetting, n_batches, n_streams, k = 0.95, 120, 100, 4
     truth = planted_orthogonal(5, k, rng=0)
     generator = np.random.default_rng(1)
-    deviation = 1e-3  # of each coordinate of a batch's image; what is of second order is smaller by this factor
+    # of each coordinate of a batch's image; what is of second order is smaller by this factor
+    deviation = 1e-3
     errors, reported = [], []
     for _ in range(n_streams):
         tracking = Tracker.start(truth, forgetting=forgetting)
@@ -37,11 +39,14 @@ def test_standard_errors_under_forgetting_are_the_spread_over_independent_stream
         matched = odeco.match(tracking.components, truth)
         errors.append([matched.weight_errors, matched.angles])
         reported.append(tracking.standard_errors())
-    of_weights, of_angles = np.sqrt(np.mean(np.square(reported), axis=0) / np.mean(np.square(errors), axis=0))
-    # The variance of a batch is estimated from its deviations from a mean that forgets, too. Their mean square is
-    # 2f/(1 + f) of that variance, so the standard errors are 1.3 % too small.
+    of_weights, of_angles = np.sqrt(
+        np.mean(np.square(reported), axis=0) / np.mean(np.square(errors), axis=0)
+    )
+    # The variance of a batch is estimated from its deviations from a mean that forgets, too. Their
+    # mean square is 2f/(1 + f) of that variance, so the standard errors are 1.3 % too small.
     bias = 1 - math.sqrt(2 * forgetting / (1 + forgetting))
-    # The root of a mean of n squares of normal errors has a relative standard error of at most 1/√(2n).
+    # The root of a mean of n squares of normal errors has a relative standard error of at most
+    # 1/√(2n).
     allowed = bias + 4 / math.sqrt(2 * n_streams * k)
     assert abs(np.mean(of_weights) - 1) < allowed
     assert abs(np.mean(of_angles) - 1) < allowed
@@ -121,7 +126,9 @@ def test_components_at_right_angles_that_were_not_asked_for_are_no_misfit():
 
 
 def test_the_misfit_is_what_the_rest_of_the_tensor_is_at_a_vector():
-    """A Gaussian tensor is added to a sum of components: the angles by which it turns them are of the stated size."""
+    """A Gaussian tensor is added to a sum of components: the angles by which it turns them are of
+    the stated size.
+    """
     generator, d, k = np.random.default_rng(0), 20, 4
     truth = odeco.Components(np.full(k, 10.0), np.linalg.qr(random_vectors(d, k))[0])
     turned, stated = [], []
@@ -131,7 +138,9 @@ def test_the_misfit_is_what_the_rest_of_the_tensor_is_at_a_vector():
         for number in range(24):
             probes = tracking.probes
             noise = 1e-3 * generator.standard_normal((d, probes.shape[1]))
-            tracking = tracking.advance(truth.image(probes) + 0.2 * rest.image(probes) + noise, n_rows=10)
+            tracking = tracking.advance(
+                truth.image(probes) + 0.2 * rest.image(probes) + noise, n_rows=10
+            )
             tracking = tracking.end_pass() if number % 8 == 7 else tracking
         turned.append(odeco.match(tracking.components, truth).angles)
         stated.append(tracking.misfit_errors())
@@ -177,7 +186,6 @@ def test_a_run_for_the_third_cumulant_resumes_from_its_checkpoint(tmp_path):
     [
         (lambda rows: iter([rows]), {}, "Got rows that can be read once only"),
         (sparse.csr_array, {}, "Got sparse rows"),
-        (lambda rows: rows, {"sample_weight": np.ones(500)}, "`sample_weight` is for raw moments"),
         (lambda rows: rows, {"order": 5}, "moment='cumulant' takes order=3, or order=4"),
     ],
 )

@@ -14,14 +14,18 @@ from odeco.tensors.oracle import slice_by_images
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("order", "dimension", "k"), [(3, 20, 6), (3, 6, 6), (4, 12, 4), (5, 7, 3)])
+@pytest.mark.parametrize(
+    ("order", "dimension", "k"), [(3, 20, 6), (3, 6, 6), (4, 12, 4), (5, 7, 3)]
+)
 def test_independent_components_are_recovered_exactly(seed, order, dimension, k):
     truth = planted_independent(dimension, k, order=order, coherence=0.4, rng=seed)
     for whiten in ("tensor", "slice", truth.vectors @ truth.vectors.T):
         result = odeco.decompose(truth.to_dense(), k, whiten=whiten, rng=seed)
         matched = odeco.match(result, truth)
         assert np.all(matched.cosines > 1 - 1e-10)
-        assert np.all(np.abs(matched.weight_errors) < 1e-8)  # un-whitening multiplies errors by its condition number
+        assert np.all(
+            np.abs(matched.weight_errors) < 1e-8
+        )  # un-whitening multiplies errors by its condition number
         assert result.explained == pytest.approx(1, abs=1e-10)
 
 
@@ -38,7 +42,10 @@ def test_signed_weights_at_even_order_are_whitened_too():
 
 def test_whitening_makes_components_orthonormal_and_leads_back():
     truth = planted_independent(9, 4, rng=0)
-    for whitener in (Whitener.from_tensor(truth, 4, rng=0), Whitener.from_moment(truth.vectors @ truth.vectors.T, 4)):
+    for whitener in (
+        Whitener.from_tensor(truth, 4, rng=0),
+        Whitener.from_moment(truth.vectors @ truth.vectors.T, 4),
+    ):
         np.testing.assert_allclose(whitener.forward.T @ whitener.backward, np.eye(4), atol=1e-10)
         inside = whitener.forward.T @ truth.vectors
         inside /= np.linalg.norm(inside, axis=0)
@@ -70,7 +77,9 @@ def test_slices_of_any_order_are_read_off_images():
 
 
 def test_images_give_a_better_whitener_than_one_slice_under_noise():
-    """Appendix B reads the span off one slice, whose signal is weaker by 1/√d; medians over seeds, so not by chance."""
+    """Appendix B reads the span off one slice, whose signal is weaker by 1/√d; medians over seeds,
+    so not by chance.
+    """
     errors = {"images": [], "slice": []}
     for seed in range(7):
         truth = planted_independent(30, 3, rng=seed)
@@ -84,6 +93,8 @@ def test_images_give_a_better_whitener_than_one_slice_under_noise():
 def test_after_either_whitening_least_squares_ends_at_the_same_fit():
     truth = planted_independent(30, 3, rng=0)
     noisy = DenseTensor(truth.to_dense() + 0.003 * gaussian_noise(30, rng=0).entries)
-    one, other = (odeco.decompose(noisy, 3, whiten=whiten, tol=1e-6, rng=0) for whiten in ("tensor", "slice"))
+    one, other = (
+        odeco.decompose(noisy, 3, whiten=whiten, tol=1e-6, rng=0) for whiten in ("tensor", "slice")
+    )
     np.testing.assert_allclose(one.weights, other.weights, rtol=1e-5)
     assert one.explained == pytest.approx(odeco.decompose(noisy, 3, rng=0).explained, abs=1e-8)

@@ -43,7 +43,9 @@ def n_cases(module: object) -> int:
 
 
 def n_interrupts() -> int:
-    """Return at how many moments runs are interrupted: the first and last time that each line is entered."""
+    """Return at how many moments runs are interrupted: the first and last time that each line is
+    entered.
+    """
     patch = pytest.MonkeyPatch()
     for name, value in (("_DENSE_SIZE", 10), ("_ENOUGH_ROWS", 4), ("_SPARSE_ROWS", 4)):
         patch.setattr(_chunks, name, value)
@@ -51,9 +53,14 @@ def n_interrupts() -> int:
     guarantee = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 1.0}
     try:
         total = len(moments_of(lambda: make("core").partial_fit(rows[:20])))
-        for method, kind in (("core", test_interrupts.np.asarray), ("power", test_interrupts.sparse.csr_array)):
+        for method, kind in (
+            ("core", test_interrupts.np.asarray),
+            ("power", test_interrupts.sparse.csr_array),
+        ):
             online = make(method).partial_fit(kind(rows[:4]))
-            total += len(moments_of(lambda online=online, kind=kind: online.partial_fit(kind(rows[4:40]))))
+            total += len(
+                moments_of(lambda online=online, kind=kind: online.partial_fit(kind(rows[4:40])))
+            )
         online = make("core", **guarantee).partial_fit(rows[:4])
         total += len(moments_of(lambda: online.partial_fit(rows[4:30]), (*PLACES, "privacy")))
     finally:
@@ -72,9 +79,13 @@ def main() -> None:
         "scales of tensors": len(test_scale.SCALES) + 2,
         "tests of scale": n_cases(test_scale),
         "layouts of rows": layouts,
-        "places at which a masked array is refused": n_cases(test_layouts) - 1 + len(test_raw_errors.MASKED),
+        "places at which a masked array is refused": n_cases(test_layouts)
+        - 1
+        + len(test_raw_errors.MASKED),
         "edits that break a guarantee": len(mutants.MUTANTS),
-        "private entry points whose information flow is tested": len(test_information_flow.ENTRY_POINTS),
+        "private entry points whose information flow is tested": len(
+            test_information_flow.ENTRY_POINTS
+        ),
         "pairs of private entry point and data set": test_information_flow.N_PAIRS,
         "commands on a full disk": len(test_outputs.WRITING),
         "tests of faults of a cluster": n_cases(test_cluster_faults),

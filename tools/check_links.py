@@ -44,7 +44,11 @@ def broken_links(folder: Path) -> list[str]:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
-            known = target in pages and parts.fragment and unquote(parts.fragment) not in pages[target].anchors
+            known = (
+                target in pages
+                and parts.fragment
+                and unquote(parts.fragment) not in pages[target].anchors
+            )
             if not target.exists() or (known and parts.fragment != "top"):
                 broken.append(f"{path.relative_to(folder.resolve())}: {link}")
     return broken

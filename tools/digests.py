@@ -1,10 +1,12 @@
-"""Digest the results of a fixed set of runs through the public interface, to see whether a change moved a bit.
+"""Digest the results of a fixed set of runs through the public interface, to see whether a change
+moved a bit.
 
-``python tools/digests.py --save before.json`` on the old code, ``--compare before.json`` on the new one; ``--only``
-takes a regular expression of names of cases. A digest is made of the *values* of all public arrays and floats that a
-result has, at any depth, and of integers called ``n_...``, each counted once: neither names, text nor the order of
-attributes matter, so that a renamed attribute does not show and a changed number does. `--compare` says by the names
-of the attributes what is gone and what is new.
+``python tools/digests.py --save before.json`` on the old code, ``--compare before.json`` on the new
+one; ``--only`` takes a regular expression of names of cases. A digest is made of the *values* of
+all public arrays and floats that a result has, at any depth, and of integers called ``n_...``, each
+counted once: neither names, text nor the order of attributes matter, so that a renamed attribute
+does not show and a changed number does. `--compare` says by the names of the attributes what is
+gone and what is new.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 from scipy import sparse  # noqa: E402
 
-# What a change of names has to edit -----------------------------------------------------------------------------------
+# What a change of names has to edit ---------------------------------------------------------------
 
-#: Where public names are looked for, in this order; a name that is in none of them is looked for in every module.
+#: Where public names are looked for, in this order; a name that is in none of them is looked for in
+#: every module.
 PLACES = (
     "odeco",
     "odeco.models",
@@ -44,11 +47,10 @@ PLACES = (
     "odeco.privacy",
     "odeco.tensors",
     "odeco.cp.whitening",
-    "odeco.reproduction.baselines",
-    "odeco.reproduction",
-    "odeco.reproduction.baselines",
+    "reproduction.baselines",
 )
-#: Names of arguments as the cases below write them, and what else they may be called; the first that exists is used.
+#: Names of arguments as the cases below write them, and what else they may be called; the first
+#: that exists is used.
 ARGUMENTS = {
     "max_iter": ("n_steps", "refine"),
     "n_sweeps": ("refine",),
@@ -57,8 +59,8 @@ ARGUMENTS = {
 }
 #: Values of arguments, likewise; a value is replaced if `_is_accepted` says that it is refused.
 VALUES = {"add_remove": "add or remove"}
-#: Public attributes that are no results, wherever they occur: times, settings that are echoed, caches.
-#: An entry here also takes effect on files that were saved before.
+#: Public attributes that are no results, wherever they occur: times, settings that are echoed,
+#: caches. An entry here also takes effect on files that were saved before.
 IGNORED = {
     "seconds",
     "time",
@@ -80,7 +82,9 @@ def decomposed(tensor: Any, n_components: Any, how: Any = "auto", **settings: An
     named = isinstance(how, str) and how in ("auto", "power")
     if "method" in known:
         return function(tensor, n_components, **{"method" if named else "whiten": how}, **settings)
-    return function(tensor, n_components, whiten=None if named and how == "power" else how, **settings)
+    return function(
+        tensor, n_components, whiten=None if named and how == "power" else how, **settings
+    )
 
 
 def terms(tensor: Any, n_components: Any, how: str = "auto", **settings: Any) -> Any:
@@ -93,7 +97,7 @@ def terms(tensor: Any, n_components: Any, how: str = "auto", **settings: Any) ->
 
 def experiment(name: str) -> Any:
     """Return an experiment of the paper by its name."""
-    for package in ("odeco.reproduction.experiments", "odeco.reproduction", "odeco.reproduction"):
+    for package in ("reproduction", "odeco.reproduction"):
         try:
             return importlib.import_module(package).load(name)
         except (ImportError, AttributeError):
@@ -101,7 +105,7 @@ def experiment(name: str) -> Any:
     raise LookupError(name)
 
 
-# Calls that survive a change of names ---------------------------------------------------------------------------------
+# Calls that survive a change of names -------------------------------------------------------------
 
 
 @functools.cache
@@ -154,7 +158,8 @@ _system_bits = os.urandom
 def seed_noise(seed: int) -> None:
     """Let the bits of the system, of which the noise of private runs is made, come from a seed.
 
-    Only the library gets these: other modules ask for some when they are imported, and who is first must not matter.
+    Only the library gets these: other modules ask for some when they are imported, and who is first
+    must not matter.
     """
     rng = np.random.default_rng(seed)
 
@@ -172,16 +177,20 @@ def check_noise_is_seeded() -> None:
         seed_noise(1)
         draws.append(find("SecureNoise")().gaussian((4,), 1.0))
     if not np.array_equal(*draws):
-        raise SystemExit("The noise of private runs is not made of os.urandom any more. Seed it in another way.")
+        raise SystemExit(
+            "The noise of private runs is not made of os.urandom any more. Seed it in another way."
+        )
 
 
-# Digests --------------------------------------------------------------------------------------------------------------
+# Digests ------------------------------------------------------------------------------------------
 
 Leaves = dict[str, list[str]]
 
 
 def leaves_of(value: Any) -> Leaves:
-    """Return the digests of all public arrays and floats within a value, with the paths where each was found."""
+    """Return the digests of all public arrays and floats within a value, with the paths where each
+    was found.
+    """
     found: Leaves = {}
     _collect(value, "", found, set())
     return found
@@ -204,10 +213,20 @@ def _collect(value: Any, path: str, found: Leaves, above: set[int]) -> None:
         _add(found, path, "float", float(value).hex().encode())
     elif isinstance(value, np.ndarray):
         if value.dtype.kind in "biufc":
-            _add(found, path, f"{value.dtype.str}{value.shape}", np.ascontiguousarray(value).tobytes())
+            _add(
+                found,
+                path,
+                f"{value.dtype.str}{value.shape}",
+                np.ascontiguousarray(value).tobytes(),
+            )
     elif sparse.issparse(value):
         table = value.tocsr()
-        _collect({"data": table.data, "indices": table.indices, "indptr": table.indptr}, path, found, above)
+        _collect(
+            {"data": table.data, "indices": table.indices, "indptr": table.indptr},
+            path,
+            found,
+            above,
+        )
     elif id(value) not in above and not callable(value):
         _collect_within(value, path, found, above | {id(value)})
 
@@ -218,12 +237,18 @@ def _collect_within(value: Any, path: str, found: Leaves, above: set[int]) -> No
         for key in sorted(value, key=str):
             _collect(value[key], f"{path}.{key}", found, above)
     elif isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
-        _collect_sequence(sorted(value) if isinstance(value, set | frozenset) else value, path, found, above)
+        _collect_sequence(
+            sorted(value) if isinstance(value, set | frozenset) else value, path, found, above
+        )
     elif type(value).__module__.partition(".")[0] == "odeco" or hasattr(value, "_fields"):
         for name in public_names(value):
             try:
                 own = getattr(value, name)
-            except (AttributeError, ValueError, NotImplementedError):  # what this result has not got
+            except (
+                AttributeError,
+                ValueError,
+                NotImplementedError,
+            ):  # what this result has not got
                 continue
             _collect(own, f"{path}.{name}", found, above)
 
@@ -239,16 +264,21 @@ def _collect_sequence(values: Iterable[Any], path: str, found: Leaves, above: se
 
 
 def public_names(value: Any) -> list[str]:
-    """Return the public attributes of an object that are no methods, without the settings of an estimator."""
+    """Return the public attributes of an object that are no methods, without the settings of an
+    estimator.
+    """
     settings = set(value.get_params(deep=False)) if hasattr(value, "get_params") else set()
     own = set(getattr(value, "__dict__", ())) | set(getattr(value, "_fields", ()))
     for kind in type(value).__mro__:
         own |= {
             name
             for name, each in vars(kind).items()
-            if isinstance(each, property | functools.cached_property) or inspect.isdatadescriptor(each)
+            if isinstance(each, property | functools.cached_property)
+            or inspect.isdatadescriptor(each)
         }
-    return sorted(name for name in own - settings if not name.startswith("_") and name not in IGNORED)
+    return sorted(
+        name for name in own - settings if not name.startswith("_") and name not in IGNORED
+    )
 
 
 def kept(leaves: Leaves) -> Leaves:
@@ -265,10 +295,12 @@ def digest_of(leaves: Leaves) -> str:
     return hashlib.sha256("\n".join(sorted(kept(leaves))).encode()).hexdigest()[:16]
 
 
-# Data, made by numpy alone --------------------------------------------------------------------------------------------
+# Data, made by numpy alone ------------------------------------------------------------------------
 
 
-def planted(seed: int, dimension: int, k: int, order: int, *, orthogonal: bool = False, noise: float = 0.0) -> Any:
+def planted(
+    seed: int, dimension: int, k: int, order: int, *, orthogonal: bool = False, noise: float = 0.0
+) -> Any:
     """Return weights, vectors and entries of a symmetric tensor."""
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(dimension, k))
@@ -276,7 +308,9 @@ def planted(seed: int, dimension: int, k: int, order: int, *, orthogonal: bool =
     weights = np.linspace(3.0, 1.0, k)
     letters = "abcde"[:order]
     entries = np.einsum(
-        ",".join(["z", *(f"{each}z" for each in letters)]) + f"->{letters}", weights, *[vectors] * order
+        ",".join(["z", *(f"{each}z" for each in letters)]) + f"->{letters}",
+        weights,
+        *[vectors] * order,
     )
     entries = find("symmetrize")(entries + noise * rng.normal(size=entries.shape))
     return weights, vectors, entries
@@ -304,7 +338,9 @@ def clusters() -> Any:
     """Return rows around four centres."""
     rng = np.random.default_rng(9)
     centres = 4 * rng.normal(size=(4, 6))
-    return centres[rng.integers(4, size=1_500)] + rng.normal(size=(1_500, 6)) * np.linspace(0.5, 1.5, 6)
+    return centres[rng.integers(4, size=1_500)] + rng.normal(size=(1_500, 6)) * np.linspace(
+        0.5, 1.5, 6
+    )
 
 
 @functools.cache
@@ -325,7 +361,12 @@ def signals() -> Any:
     """Return mixed signals of four kinds."""
     rng = np.random.default_rng(11)
     sources = np.stack(
-        [rng.laplace(size=5_000), rng.uniform(-1, 1, 5_000), rng.exponential(size=5_000), rng.standard_t(5, 5_000)]
+        [
+            rng.laplace(size=5_000),
+            rng.uniform(-1, 1, 5_000),
+            rng.exponential(size=5_000),
+            rng.standard_t(5, 5_000),
+        ]
     )
     return (rng.normal(size=(4, 4)) @ sources).T
 
@@ -363,7 +404,7 @@ def texts() -> list[str]:
     return [" ".join(f"word{w}" for w in np.repeat(np.arange(row.size), row)) for row in rows]
 
 
-# Cases ----------------------------------------------------------------------------------------------------------------
+# Cases --------------------------------------------------------------------------------------------
 
 Case = tuple[str, Callable[[], Any]]
 GUARANTEE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
@@ -391,17 +432,32 @@ def tensor_cases() -> Iterator[Case]:
         ("whitener", whitener),
     ):
         tensor = orthogonal if name == "power" else entries
-        yield f"decompose/how {name}", lambda tensor=tensor, how=how: decomposed(tensor, 3, how, rng=0)
-        yield f"decompose/how {name}, auto", lambda tensor=tensor, how=how: decomposed(tensor, "auto", how, rng=0)
-    yield "decompose/power, order 4", lambda: decomposed(planted(22, 8, 3, 4, orthogonal=True)[2], 3, "power", rng=0)
+        yield (
+            f"decompose/how {name}",
+            lambda tensor=tensor, how=how: decomposed(tensor, 3, how, rng=0),
+        )
+        yield (
+            f"decompose/how {name}, auto",
+            lambda tensor=tensor, how=how: decomposed(tensor, "auto", how, rng=0),
+        )
+    yield (
+        "decompose/power, order 4",
+        lambda: decomposed(planted(22, 8, 3, 4, orthogonal=True)[2], 3, "power", rng=0),
+    )
     yield (
         "decompose/power, to the letter",
         lambda: decomposed(orthogonal, 3, "power", n_restarts=8, n_iterations=20, tol=0, rng=0),
     )
-    yield "decompose/L and R given", lambda: decomposed(orthogonal, 3, n_restarts=8, n_iterations=30, rng=0)
+    yield (
+        "decompose/L and R given",
+        lambda: decomposed(orthogonal, 3, n_restarts=8, n_iterations=30, rng=0),
+    )
     yield "decompose/float32", lambda: decomposed(entries.astype(np.float32), 3, rng=0)
     yield "decompose/large", lambda: decomposed(planted(23, 60, 8, 3, noise=0.01)[2], "auto", rng=0)
-    yield "decompose/too many", lambda: _found(lambda: decomposed(planted(24, 10, 2, 3)[2], 5, "power", rng=0))
+    yield (
+        "decompose/too many",
+        lambda: _found(lambda: decomposed(planted(24, 10, 2, 3)[2], 5, "power", rng=0)),
+    )
     packed = find("PackedTensor").from_dense(entries)
     yield "decompose/packed", lambda: decomposed(packed, 3, rng=0)
     yield "decompose/packed, power", lambda: decomposed(packed, 3, "power", rng=0)
@@ -412,16 +468,30 @@ def tensor_cases() -> Iterator[Case]:
     parallel = find("Components")([3.0, 2.0, 1.0], vectors)
     yield "decompose/CP", lambda: decomposed(parallel, 3, rng=0)
     yield "decompose/CP, auto", lambda: decomposed(parallel, "auto", rng=0)
-    yield "decompose/sample moment", lambda: decomposed(find("SampleMoment")(skewed_rows()), 5, rng=0)
-    yield "decompose/word moment", lambda: decomposed(find("WordMoment")(documents()), 4, "power", rng=0)
+    yield (
+        "decompose/sample moment",
+        lambda: decomposed(find("SampleMoment")(skewed_rows()), 5, rng=0),
+    )
+    yield (
+        "decompose/word moment",
+        lambda: decomposed(find("WordMoment")(documents()), 4, "power", rng=0),
+    )
     batches = np.array_split(skewed_rows(), 6)
     yield (
         "decompose/stream moment",
-        lambda: decomposed(find("StreamMoment")(batches, 20, batch_size=200), 2, n_restarts=5, n_iterations=10, rng=0),
+        lambda: decomposed(
+            find("StreamMoment")(batches, 20, batch_size=200),
+            2,
+            n_restarts=5,
+            n_iterations=10,
+            rng=0,
+        ),
     )
     rng = np.random.default_rng(25)
     factors = [np.linalg.qr(rng.normal(size=(n, 3)))[0] for n in (7, 6, 5)]
-    asymmetric = np.einsum("z,az,bz,cz->abc", [3.0, 2.0, 1.0], *factors) + 0.002 * rng.normal(size=(7, 6, 5))
+    asymmetric = np.einsum("z,az,bz,cz->abc", [3.0, 2.0, 1.0], *factors) + 0.002 * rng.normal(
+        size=(7, 6, 5)
+    )
     yield "asymmetric/given", lambda: terms(asymmetric, 3, rng=0)
     yield "asymmetric/auto", lambda: terms(asymmetric, "auto", rng=0)
     yield "asymmetric/power", lambda: terms(asymmetric, 3, "power", rng=0)
@@ -455,7 +525,10 @@ def stream_cases() -> Iterator[Case]:
 
     for name, data in (("dense", rows), ("float32", rows.astype(np.float32)), ("csr", table)):
         yield f"stream/{name}", lambda data=data: call("decompose_stream", data, 5, rng=0)
-        yield f"stream/{name}, auto", lambda data=data: call("decompose_stream", data, "auto", rng=0)
+        yield (
+            f"stream/{name}, auto",
+            lambda data=data: call("decompose_stream", data, "auto", rng=0),
+        )
         yield (
             f"stream/{name}, entries",
             lambda data=data: call("decompose_stream", data, 5, method="entries", rng=0),
@@ -463,17 +536,30 @@ def stream_cases() -> Iterator[Case]:
         yield (
             f"stream/{name}, power",
             lambda data=data: call(
-                "decompose_stream", data, 2, method="power", batch_size=400, n_restarts=8, n_iterations=10, rng=0
+                "decompose_stream",
+                data,
+                2,
+                method="power",
+                batch_size=400,
+                n_restarts=8,
+                n_iterations=10,
+                rng=0,
             ),
         )
     yield "stream/npy", of_file
     yield "stream/npy, no polish", lambda: of_file(n_passes=1)
     yield "stream/npy, three polishes", lambda: of_file(n_passes=4)
-    yield "stream/npy, checkpoint", lambda: of_file(checkpoint=folder / "run.ckpt", checkpoint_seconds=0)
+    yield (
+        "stream/npy, checkpoint",
+        lambda: of_file(checkpoint=folder / "run.ckpt", checkpoint_seconds=0),
+    )
     yield "stream/order 4", lambda: call("decompose_stream", rows, 5, order=4, rng=0)
     yield "stream/one pass", lambda: call("decompose_stream", pieces(), 5, rng=0)
     yield "stream/one pass, auto", lambda: call("decompose_stream", pieces(), "auto", rng=0)
-    yield "stream/one pass, entries", lambda: call("decompose_stream", pieces(), 5, method="entries", rng=0)
+    yield (
+        "stream/one pass, entries",
+        lambda: call("decompose_stream", pieces(), 5, method="entries", rng=0),
+    )
 
     def online(size: int, data: Any = rows, k: Any = 5, **settings: Any) -> Any:
         model = call("OnlineDecomposer", k, rng=0, **settings)
@@ -487,19 +573,30 @@ def stream_cases() -> Iterator[Case]:
     yield "online/auto", lambda: online(1_500, k="auto")
     yield "online/forgetting", lambda: online(1_500, forgetting=0.9, batch_size=1_000)
     yield "online/entries", lambda: online(1_500, method="entries")
-    yield "online/power", lambda: online(900, k=2, method="power", batch_size=400, n_restarts=8, n_iterations=10)
+    yield (
+        "online/power",
+        lambda: online(900, k=2, method="power", batch_size=400, n_restarts=8, n_iterations=10),
+    )
 
     def resumed() -> Any:
         model = call("OnlineDecomposer", 5, rng=0)
         model.partial_fit(rows[:5_500]).save(folder / "online.ckpt")
-        return find("OnlineDecomposer").load(folder / "online.ckpt").partial_fit(rows[5_500:]).result()
+        return (
+            find("OnlineDecomposer").load(folder / "online.ckpt").partial_fit(rows[5_500:]).result()
+        )
 
     yield "online/resumed", resumed
     for relation in ("replace", "add_remove"):
         yield (
             f"private/stream, {relation}",
             lambda relation=relation: online(
-                3_000, one_hot_rows(), 3, batch_size=2_000, norm_bound=1.0, neighbour_relation=relation, **GUARANTEE
+                3_000,
+                one_hot_rows(),
+                3,
+                batch_size=2_000,
+                norm_bound=1.0,
+                neighbour_relation=relation,
+                **GUARANTEE,
             ),
         )
 
@@ -514,7 +611,9 @@ def private_cases() -> Iterator[Case]:
         if mechanism != "subspace":  # which needs rows
             yield (
                 f"private/entry, {mechanism}",
-                lambda settings=settings: call("decompose_privately", entries, 3, rng=0, **GUARANTEE, **settings),
+                lambda settings=settings: call(
+                    "decompose_privately", entries, 3, rng=0, **GUARANTEE, **settings
+                ),
             )
         yield (
             f"private/record, {mechanism}",
@@ -529,7 +628,8 @@ def private_cases() -> Iterator[Case]:
         yield (
             f"plan/privacy of records, {relation}",
             lambda settings=settings: call(
-                "plan_privacy", dimension=20, n_components=3, unit="record", n_units=10_000, norm_bound=1.0,
+                "plan_privacy", dimension=20, n_components=3, unit="record", n_units=10_000,
+                norm_bound=1.0,
                 **GUARANTEE, **settings
             ),
         )  # fmt: skip
@@ -538,20 +638,46 @@ def private_cases() -> Iterator[Case]:
         "private/user",
         lambda: call("decompose_privately", rows, 3, groups=groups, **{**records, "unit": "user"}),
     )
-    yield "private/record, csr", lambda: call("decompose_privately", sparse.csr_array(rows), 3, **records)
-    yield "private/record, nonnegative", lambda: call("decompose_privately", rows, 3, nonnegative=True, **records)
+    yield (
+        "private/record, csr",
+        lambda: call("decompose_privately", sparse.csr_array(rows), 3, **records),
+    )
+    yield (
+        "private/record, nonnegative",
+        lambda: call("decompose_privately", rows, 3, nonnegative=True, **records),
+    )
     yield (
         "private/entry, paper",
-        lambda: call("decompose_privately", entries, 3, mechanism="wang2016", calibration="paper", rng=0, **GUARANTEE),
+        lambda: call(
+            "decompose_privately",
+            entries,
+            3,
+            mechanism="wang2016",
+            calibration="paper",
+            rng=0,
+            **GUARANTEE,
+        ),
     )
-    yield "plan/privacy of entries", lambda: call("plan_privacy", dimension=20, n_components=3, **GUARANTEE)
+    yield (
+        "plan/privacy of entries",
+        lambda: call("plan_privacy", dimension=20, n_components=3, **GUARANTEE),
+    )
     yield (
         "plan/mixture",
-        lambda: call("plan_mixture", 3, n_rows=20_000, n_features=5, neighbour_relation="add_remove", **GUARANTEE),
+        lambda: call(
+            "plan_mixture",
+            3,
+            n_rows=20_000,
+            n_features=5,
+            neighbour_relation="add_remove",
+            **GUARANTEE,
+        ),
     )
     yield (
         "plan/classes",
-        lambda: call("plan_classes", 2, n_respondents=10_000, n_questions=6, categories=3, **GUARANTEE),
+        lambda: call(
+            "plan_classes", 2, n_respondents=10_000, n_questions=6, categories=3, **GUARANTEE
+        ),
     )
     yield "plan/topics", lambda: call("plan_topics", 3, n_units=20_000, n_words=200, **GUARANTEE)
     for name, arguments in (
@@ -582,18 +708,35 @@ def model_cases() -> Iterator[Case]:
     for kind in ("spherical", "diag", "full"):
         mixture = functools.partial(call, "TensorMixture", covariance_type=kind, random_state=0)
         yield f"mixture/{kind}", lambda make=mixture: used(make(4).fit(rows), rows, *usual)
-        yield f"mixture/{kind}, auto", lambda make=mixture: used(make("auto").fit(rows), rows, *usual)
+        yield (
+            f"mixture/{kind}, auto",
+            lambda make=mixture: used(make("auto").fit(rows), rows, *usual),
+        )
         for size in (130, 600):
-            yield f"mixture/{kind}, pushed by {size}", lambda make=mixture, size=size: fed(make(4), rows, size)
+            yield (
+                f"mixture/{kind}, pushed by {size}",
+                lambda make=mixture, size=size: fed(make(4), rows, size),
+            )
         yield f"mixture/{kind}, few steps", lambda make=mixture: make(4, max_iter=3).fit(rows)
-    yield "mixture/auto, pushed", lambda: fed(call("TensorMixture", "auto", random_state=0), rows, 400)
-    yield "mixture/sample", lambda: list(call("TensorMixture", 4, random_state=0).fit(rows).sample(5))
+    yield (
+        "mixture/auto, pushed",
+        lambda: fed(call("TensorMixture", "auto", random_state=0), rows, 400),
+    )
+    yield (
+        "mixture/sample",
+        lambda: list(call("TensorMixture", 4, random_state=0).fit(rows).sample(5)),
+    )
     many = np.tile(rows, (10, 1))
     for relation in ("replace", "add_remove"):
         yield (
             f"mixture/private, {relation}",
             lambda relation=relation: call(
-                "TensorMixture", 4, norm_bound=20.0, random_state=0, neighbour_relation=relation, **GUARANTEE
+                "TensorMixture",
+                4,
+                norm_bound=20.0,
+                random_state=0,
+                neighbour_relation=relation,
+                **GUARANTEE,
             ).fit(many),
         )
     symbols, vectors = chain()
@@ -610,7 +753,10 @@ def model_cases() -> Iterator[Case]:
         yield f"hmm/{kind}, auto", lambda make=hmm, data=data: make("auto").fit(data)
         yield f"hmm/{kind}, few steps", lambda make=hmm, data=data: make(3, max_iter=3).fit(data)
         yield f"hmm/{kind}, pushed by 1500", lambda make=hmm, data=data: fed(make(3), data, 1_500)
-        yield f"hmm/{kind}, pushed by 2000, goes on", lambda make=hmm, data=data: going_on(make(3), data, 2_000)
+        yield (
+            f"hmm/{kind}, pushed by 2000, goes on",
+            lambda make=hmm, data=data: going_on(make(3), data, 2_000),
+        )
     short = np.tile(symbols, 8)
     for relation in ("replace", "add_remove"):
         yield (
@@ -644,7 +790,10 @@ def model_cases() -> Iterator[Case]:
     yield "classes/auto", lambda: classes("auto").fit(codes)
     yield "classes/few steps", lambda: classes(3, max_iter=5).fit(codes)
     for size in (110, 600):
-        yield f"classes/pushed by {size}", lambda size=size: fed(classes(3), codes, size, categories=3)
+        yield (
+            f"classes/pushed by {size}",
+            lambda size=size: fed(classes(3), codes, size, categories=3),
+        )
     for relation in ("replace", "add_remove"):
         yield (
             f"classes/private, {relation}",
@@ -654,7 +803,10 @@ def model_cases() -> Iterator[Case]:
         )
     communities = functools.partial(call, "Communities", random_state=0)
     links = graph()
-    yield "communities/given", lambda: used(communities(3).fit(links), links, "transform", "predict", "score")
+    yield (
+        "communities/given",
+        lambda: used(communities(3).fit(links), links, "transform", "predict", "score"),
+    )
     yield "communities/auto", lambda: communities("auto").fit(links)
     yield "communities/refined", lambda: communities(3, n_sweeps=5).fit(links)
     yield "communities/concentration", lambda: communities(3, concentration=0.5).fit(links)
@@ -684,19 +836,29 @@ def topic_cases() -> Iterator[Case]:
     yield "topics/spectral", lambda: used(lda(4, max_iter=0).fit(train), test, *usual)
     yield "topics/concentration", lambda: lda(4, doc_topic_concentration=1.0, max_iter=5).fit(train)
     yield "topics/equal weight", lambda: lda(4, document_weight="equal", max_iter=5).fit(train)
-    yield "topics/relevance", lambda: [lda(4, max_iter=5).fit(train).relevance(0.6), lda(4).fit(train).lift()]
-    yield "topics/summary", lambda: call("summarise_topics", lda(4, max_iter=5).fit(train), None, train, test)
+    yield (
+        "topics/relevance",
+        lambda: [lda(4, max_iter=5).fit(train).relevance(0.6), lda(4).fit(train).lift()],
+    )
+    yield (
+        "topics/summary",
+        lambda: call("summarise_topics", lda(4, max_iter=5).fit(train), None, train, test),
+    )
     for steps in (0, 5):
         for size in (150, 400):
             yield (
                 f"topics/pushed by {size}, {steps} steps",
-                lambda size=size, steps=steps: used(fed(lda(4, max_iter=steps), train, size), test, "transform"),
+                lambda size=size, steps=steps: used(
+                    fed(lda(4, max_iter=steps), train, size), test, "transform"
+                ),
             )
     yield "topics/forget", lambda: fed(lda(4, forget=0.7, max_iter=3), train, 250)
 
     def of_text(**settings: Any) -> Any:
         model = lda(4, max_iter=5)
-        call(model.fit_text, texts()[:500], min_documents=2, max_share=1.0, stop_words=(), **settings)
+        call(
+            model.fit_text, texts()[:500], min_documents=2, max_share=1.0, stop_words=(), **settings
+        )
         return [model, model.transform_text(texts()[500:])]
 
     yield "topics/text", of_text
@@ -714,9 +876,10 @@ def topic_cases() -> Iterator[Case]:
         "topics/private, users",
         lambda: lda(4, unit="user", **settings).fit(many, groups=np.arange(many.shape[0]) // 2),
     )
-    yield "topics/private, public documents", lambda: lda(4, public=test, **settings).fit(many)
-    yield "topics/private, pushed", lambda: fed(lda(4, **settings), many, 5_000)
-    yield "topics/private vocabulary", lambda: call("choose_vocabulary_privately", texts() * 5, **GUARANTEE)
+    yield (
+        "topics/private vocabulary",
+        lambda: call("choose_vocabulary_privately", texts() * 5, **GUARANTEE),
+    )
 
 
 def paper_cases() -> Iterator[Case]:
@@ -724,17 +887,24 @@ def paper_cases() -> Iterator[Case]:
     entries = planted(40, 10, 3, 3, orthogonal=True, noise=0.002)[2]
     for name in ("random_slice", "simultaneous_diagonalization", "tensor_pca"):
         yield f"baselines/{name}", lambda name=name: call(name, entries, 3, rng=0)
-    yield "baselines/sketched_power_method", lambda: call("sketched_power_method", entries, 3, length=200, rng=0)
+    yield (
+        "baselines/sketched_power_method",
+        lambda: call("sketched_power_method", entries, 3, length=200, rng=0),
+    )
     yield "baselines/ss_hopm", lambda: call("ss_hopm", entries, shift=4.0, n_restarts=20, rng=0)
     rows = one_hot_rows()[:3_000]
     for variant in ("huang2015", "ge2015"):
         yield (
             f"baselines/online_sgd, {variant}",
-            lambda variant=variant: call("online_sgd", rows[:, :4], 4, variant=variant, batch_size=50, rng=0),
+            lambda variant=variant: call(
+                "online_sgd", rows[:, :4], 4, variant=variant, batch_size=50, rng=0
+            ),
         )
     yield (
         "baselines/tune_learning_rate",
-        lambda: call("tune_learning_rate", rows[:600], 3, batch_size=50, learning_rates=(0.1, 1.0), rng=0),
+        lambda: call(
+            "tune_learning_rate", rows[:600], 3, batch_size=50, learning_rates=(0.1, 1.0), rng=0
+        ),
     )
 
     def whitening() -> Any:
@@ -749,9 +919,18 @@ def paper_cases() -> Iterator[Case]:
         """Run the smallest task of every kind: the last, since the longest come first."""
         loaded = experiment(name)
         tasks = {tuple(task.get(each) for each in columns): task for task in loaded.tasks(True)}
-        tasks = {key: task for key, task in tasks.items() if task.get("kind") not in ("memory", "needed", "found")}
-        records = [record for key in sorted(tasks, key=str) for record in loaded.trial(tasks[key], 0)]
-        numbers = [{k: v for k, v in each.items() if isinstance(v, int | float | np.number)} for each in records]
+        tasks = {
+            key: task
+            for key, task in tasks.items()
+            if task.get("kind") not in ("memory", "needed", "found")
+        }
+        records = [
+            record for key in sorted(tasks, key=str) for record in loaded.trial(tasks[key], 0)
+        ]
+        numbers = [
+            {k: v for k, v in each.items() if isinstance(v, int | float | np.number)}
+            for each in records
+        ]
         return [{k: float(v) for k, v in each.items()} for each in numbers]
 
     yield "experiments/figure1", lambda: smallest_trials("figure1", "noise", "n_restarts")
@@ -765,11 +944,13 @@ def all_cases() -> Iterator[Case]:
         yield from group()
 
 
-# The command ----------------------------------------------------------------------------------------------------------
+# The command --------------------------------------------------------------------------------------
 
 
 def run(only: str, *, timed: bool) -> dict[str, Leaves]:
-    """Run the cases and print a line for each; an error is a result too, by the name of its class."""
+    """Run the cases and print a line for each; an error is a result too, by the name of its
+    class.
+    """
     check_noise_is_seeded()
     results: dict[str, Leaves] = {}
     for name, case in all_cases():
@@ -808,15 +989,23 @@ def differences(before: dict[str, Leaves], after: dict[str, Leaves]) -> list[str
 
 
 def _list(paths: list[str]) -> str:
-    return ", ".join(paths[:8]) + (f" and {len(paths) - 8} more" if len(paths) > 8 else "") if paths else "-"
+    return (
+        ", ".join(paths[:8]) + (f" and {len(paths) - 8} more" if len(paths) > 8 else "")
+        if paths
+        else "-"
+    )
 
 
 def main() -> int:
     """Run, and save or compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the digests as JSON")
-    parser.add_argument("--compare", type=Path, metavar="FILE", help="compare with digests that were saved")
-    parser.add_argument("--only", default="", metavar="REGEX", help="run the cases whose name matches")
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="compare with digests that were saved"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="REGEX", help="run the cases whose name matches"
+    )
     parser.add_argument("--times", action="store_true", help="print how long each case took")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

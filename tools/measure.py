@@ -1,6 +1,12 @@
-"""Measure how much there is to read: lines of code by kind, layers, and the files and functions that a call passes.
+"""Measure how much there is to read, and hold it below the ceilings of ``tools/ceilings.toml``.
 
-Run it as ``python tools/measure.py`` with the library importable; ``--no-walks`` leaves out what needs to import it.
+    python tools/measure.py            # sizes, density, options and walks
+    python tools/measure.py --check    # sizes and density beside their ceilings; fails above one
+    python tools/measure.py --lower    # write the present figures as ceilings, where they are lower
+
+A size is a number of nodes of the syntax tree, docstrings left out, so that neither line length nor
+layout changes it. A walk follows a call of the library: the files and functions that it enters, and
+how deep it goes.
 """
 
 from __future__ import annotations
@@ -12,8 +18,6 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse  # noqa: E402 - after the number of threads
 import ast  # noqa: E402
-import inspect  # noqa: E402
-import re  # noqa: E402
 import sys  # noqa: E402
 import threading  # noqa: E402
 import tomllib  # noqa: E402
@@ -25,118 +29,205 @@ from types import FrameType  # noqa: E402
 from typing import Any  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src"
-#: Files, and functions in other files, whose lines count as persistence: state that is written, read and checked.
-PERSISTENT_FILES = re.compile(r"(^|_)(file|files|saving|schema|checkpoint|persistence|serialization)\.py$")
-PERSISTENT_FUNCTIONS = re.compile(
-    r"^_*(save|load|dump|restore|write|read_state|to_arrays|from_arrays|to_state|from_state|to_file|from_file|"
-    r"to_json|from_json|__getstate__|__setstate__|__reduce__|__reduce_ex__)($|_)|_(to|from)_(arrays|file|json|state)$"
-)
+SOURCE = ROOT / "src" / "odeco"
+CEILINGS = ROOT / "tools" / "ceilings.toml"
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+#: Classes that must not be asked for by `isinstance` outside of the module that defines them: what
+#: they do differently belongs into a method. The measurement fails if one of them does not exist.
+GUARDED_BASES = ("Plan", "Solver", "Query", "PowerSolver", "Tracker")
 
 
-# Lines ----------------------------------------------------------------------------------------------------------------
+# Sizes and density --------------------------------------------------------------------------------
 
 
-def _span(node: ast.AST) -> range:
-    return range(node.lineno, node.end_lineno + 1)  # type: ignore[attr-defined]
+def without_docstrings(tree: ast.Module) -> ast.Module:
+    """Remove all docstrings of a module from its tree."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+        ):
+            first = node.body[0]
+            constant = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                node.body = node.body[1:]
+    return tree
 
 
-def _docstring(node: ast.AST) -> range:
-    """Return the lines of a docstring; an empty range if there is none."""
-    body = getattr(node, "body", None)
-    if isinstance(node, ast.Module | ast.ClassDef | _Function) and body:
-        first = body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            return _span(first)
-    return range(0)
+def is_number(node: ast.AST | None) -> bool:
+    """Return whether an expression is made of literal numbers."""
+    if isinstance(node, ast.UnaryOp):
+        return is_number(node.operand)
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    is_literal = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+    return is_literal and not isinstance(node.value, bool)  # type: ignore[union-attr]
 
 
-def _signature(node: _Function) -> range:
-    """Return the lines from ``def`` to the line before the first statement or docstring; one line at least."""
-    return range(node.lineno, max(node.body[0].lineno, node.lineno + 1))
+def count_constants(tree: ast.Module) -> int:
+    """Count the names of numbers at module level."""
+    count = 0
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            target: ast.AST | None = node.targets[0]
+        else:
+            target = getattr(node, "target", None)
+        value = getattr(node, "value", None)
+        if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign):
+            count += is_number(value)
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            count += sum(is_number(each) for each in value.elts)
+    return count
 
 
-def kinds_of_lines(path: Path) -> Counter[str]:
-    """Count the lines of code of a file, by kind; the kinds overlap only in "code" and "persistence"."""
-    text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    nodes = list(ast.walk(tree))
-    prose = {number for node in nodes for number in _docstring(node)}
-    code = {
-        number
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip() and not line.strip().startswith("#") and number not in prose
-    }
-    functions = [node for node in nodes if isinstance(node, _Function)]
-    imports = {line for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for line in _span(node)} & code
-    signatures = {line for node in functions for line in _signature(node)} & code - imports
-    bodies = {line for node in functions for line in _span(node)} & code - imports - signatures
-    if PERSISTENT_FILES.search(path.name):
-        persistent = code
-    else:
-        persistent = {
-            line for node in functions if PERSISTENT_FUNCTIONS.search(node.name) for line in _span(node)
-        } & code
-    return Counter(
-        {
-            "files": 1,
-            "functions": len(functions),
-            "classes": sum(isinstance(node, ast.ClassDef) for node in nodes),
-            "code": len(code),
-            "docstrings": len(prose),
-            "imports": len(imports),
-            "signatures": len(signatures),
-            "bodies": len(bodies),
-            "persistence": len(persistent),
-            "persistent bodies": len(persistent & bodies),
-        }
+def is_parallel(node: ast.AST) -> bool:
+    """Return whether a node assigns several expressions to several names in one statement."""
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Tuple)
     )
 
 
-def layers() -> list[int]:
-    """Return the number of layers of every contract of that type."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = project.get("tool", {}).get("importlinter", {}).get("contracts", [])
-    return [len(contract["layers"]) for contract in contracts if contract.get("type") == "layers"]
+def has_conditional(node: ast.AST) -> bool:
+    """Return whether a conditional expression stands within an expression."""
+    return any(isinstance(each, ast.IfExp) for each in ast.walk(node) if each is not node)
 
 
-def table_of_lines() -> Iterator[tuple[str, str]]:
-    """Yield what is measured without running anything."""
-    total: Counter[str] = Counter()
-    largest = 0
+def packages_of(path: Path) -> list[str]:
+    """Return the packages that a file counts for."""
+    parts = path.relative_to(SOURCE).parts
+    if len(parts) == 1:
+        return ["(root)"]
+    if parts[0] == "models" and len(parts) > 2:
+        return ["models", f"models/{parts[1]}"]
+    return [parts[0]]
+
+
+def measure_tree(source: Path = SOURCE) -> tuple[Counter[str], Counter[str]]:
+    """Return the number of nodes of each package and of all, and the counts of what makes code
+    dense.
+    """
+    sizes: Counter[str] = Counter()
+    density: Counter[str] = Counter()
+    for path in sorted(source.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        density["constants"] += count_constants(tree)
+        nodes = list(ast.walk(without_docstrings(tree)))
+        sizes["all"] += len(nodes)
+        for package in packages_of(path):
+            sizes[package] += len(nodes)
+        conditionals = [node for node in nodes if isinstance(node, ast.IfExp)]
+        density["parallel assignments"] += sum(map(is_parallel, nodes))
+        density["conditional expressions"] += len(conditionals)
+        density["nested conditional expressions"] += sum(map(has_conditional, conditionals))
+    return sizes, density
+
+
+def count_words() -> int:
+    """Count the words of the documentation and the README."""
+    pages = [
+        path
+        for path in (ROOT / "docs").rglob("*.md")
+        if not {"_build", "generated"} & set(path.parts)
+    ]
+    return sum(
+        len(path.read_text(encoding="utf-8").split()) for path in [ROOT / "README.md", *pages]
+    )
+
+
+# Guards -------------------------------------------------------------------------------------------
+
+
+def subclasses_of(bases: tuple[str, ...]) -> dict[str, Path]:
+    """Return the classes of the source that derive from one of `bases`, and these, with the file of
+    each.
+    """
+    parents: dict[str, set[str]] = {}
+    files: dict[str, Path] = {}
     for path in sorted(SOURCE.rglob("*.py")):
-        kinds = kinds_of_lines(path)
-        total += kinds
-        largest = max(largest, kinds["code"])
-    yield "code lines", f"{total['code']:,}"
-    yield "files", f"{total['files']:,}"
-    yield "code lines a file, mean / most", f"{total['code'] / total['files']:.0f} / {largest}"
-    yield "packages", str(sum(1 for _ in SOURCE.rglob("__init__.py")))
-    yield "layers", ", ".join(map(str, layers()))
-    yield "functions", f"{total['functions']:,}"
-    yield "classes", f"{total['classes']:,}"
-    yield "docstring lines", f"{total['docstrings']:,}"
-    other = total["code"] - total["bodies"] - total["signatures"] - total["imports"]
-    for name, count in [
-        ("bodies of functions", total["bodies"]),
-        ("  without those of persistence (logic)", total["bodies"] - total["persistent bodies"]),
-        ("signatures", total["signatures"]),
-        ("imports", total["imports"]),
-        ("other (classes, constants, __all__)", other),
-        ("of all these, persistence", total["persistence"]),
-    ]:
-        yield f"  {name}", f"{count:,} = {100 * count / total['code']:.1f} %"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                names = {
+                    each.id
+                    for base in node.bases
+                    for each in ast.walk(base)
+                    if isinstance(each, ast.Name)
+                }
+                parents[node.name] = names
+                files[node.name] = path
+    missing = [name for name in bases if name not in parents]
+    if missing:
+        raise SystemExit(
+            f"A guard must name classes that exist. There is no {', '.join(missing)}. Update the "
+            "guard."
+        )
+    found = set(bases)
+    while True:
+        more = {name for name, names in parents.items() if names & found} - found
+        if not more:
+            return {name: files[name] for name in sorted(found)}
+        found |= more
 
 
-# Walks ----------------------------------------------------------------------------------------------------------------
+def tests_on_solvers() -> list[str]:
+    """Return where `isinstance` asks which solver there is, outside of the file that defines it."""
+    guarded = subclasses_of(GUARDED_BASES)
+    places = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_call = (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "isinstance"
+            )
+            if not is_call or len(node.args) < 2:  # type: ignore[attr-defined]
+                continue
+            asked = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}  # type: ignore[attr-defined]
+            if any(guarded[name] != path for name in asked & set(guarded)):
+                places.append(f"{path.relative_to(ROOT)}:{node.lineno}")  # type: ignore[attr-defined]
+    return places
+
+
+# Options ------------------------------------------------------------------------------------------
+
+
+def options_of_commands() -> tuple[int, set[str], int]:
+    """Return the number of options of all commands, their distinct names, and the number of
+    commands.
+    """
+    import click
+
+    from odeco.cli.app import group
+
+    def walk(command: click.Command, context: click.Context) -> Iterator[click.Command]:
+        if not isinstance(command, click.Group):
+            yield command
+            return
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                yield from walk(child, context)
+
+    commands = list(walk(group, click.Context(group, resilient_parsing=True)))
+    names = [
+        parameter.opts[0]
+        for command in commands
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.name not in ("debug", "help")
+    ]
+    return len(names), set(names), len(commands)
+
+
+# Walks --------------------------------------------------------------------------------------------
 
 
 class Walk:
-    """The files and functions of the library that a call enters, in all threads, and how deep it goes.
+    """The files and functions of the library that a call enters, in all threads, and how deep it
+    goes.
 
-    The depth counts frames of the library only: what numpy or scikit-learn put in between does not count.
+    The depth counts frames of the library only: what numpy or scikit-learn put in between does not
+    count.
     """
 
     def __init__(self, root: Path) -> None:
@@ -151,7 +242,9 @@ class Walk:
             return
         depth = getattr(self._mine, "depth", 0) + (1 if event == "call" else -1)
         self._mine.depth = depth
-        if event == "call" and not code.co_name.startswith("<"):  # a lambda or a generator belongs to its function
+        if event == "call" and not code.co_name.startswith(
+            "<"
+        ):  # a lambda or a generator belongs to its function
             self.functions.add((code.co_filename, code.co_firstlineno, code.co_name))
         self.depth = max(self.depth, depth)
 
@@ -165,45 +258,48 @@ class Walk:
         threading.setprofile(None)
 
     def __str__(self) -> str:
-        return f"{len({name for name, _, _ in self.functions}):>5} / {len(self.functions):>4} / {self.depth:>3}"
+        n_files = len({name for name, _, _ in self.functions})
+        return f"{n_files} / {len(self.functions)} / {self.depth}"
 
 
 def walks() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the calls that are followed; each is made twice, and the second is measured."""
+    """Yield the calls that are followed; each is made twice, and the second is measured.
+
+    Rows have 200 columns: up to 100 a stream adds up the whole moment, which is a special path.
+    """
     import numpy as np
     from scipy import sparse
 
     import odeco
-    from odeco.models.gmm.estimator import TensorMixture
-    from odeco.models.lda.estimator import TensorLDA
+    from odeco.models import TensorLDA, TensorMixture
 
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(20, 3))
     tensor = odeco.Components([3.0, 2.0, 1.0], vectors / np.linalg.norm(vectors, axis=0)).to_dense()
     tensor = tensor + odeco.symmetrize(1e-2 * rng.normal(size=tensor.shape))
-    power: dict[str, Any] = {"method": "power"}
-    if "method" not in inspect.signature(odeco.decompose).parameters:  # as it was called before
-        power = {"whiten": None}
-    sources = np.linalg.qr(rng.normal(size=(30, 5)))[0]
-    rows = rng.exponential(size=(20_000, 5)) @ sources.T + 0.1 * rng.normal(size=(20_000, 30))
+    sources = np.linalg.qr(rng.normal(size=(200, 5)))[0]
+    rows = rng.exponential(size=(20_000, 5)) @ sources.T + 0.1 * rng.normal(size=(20_000, 200))
     rows -= rows.mean(axis=0)
     topics = rng.dirichlet(np.full(100, 0.1), size=4)
     shares = rng.dirichlet(np.full(4, 0.2), size=1_000)
     counts = sparse.csr_array(np.stack([rng.multinomial(60, share @ topics) for share in shares]))
     centres = 6 * rng.normal(size=(4, 10))
     points = centres[rng.integers(4, size=2_000)] + rng.normal(size=(2_000, 10))
-    private: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 4.0}
+    guarantee: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 
-    yield "decompose(T, 3)", lambda: odeco.decompose(tensor, 3, rng=0)
-    yield "decompose(T, 3), power", lambda: odeco.decompose(tensor, 3, rng=0, **power)
-    yield "decompose_stream(rows, 5)", lambda: odeco.decompose_stream(rows, 5, rng=0)
+    yield "decompose", lambda: odeco.decompose(tensor, 3, rng=0)
+    yield "decompose, power method", lambda: odeco.decompose(tensor, 3, rng=0, method="power")
+    yield "stream, d = 200", lambda: odeco.decompose_stream(rows, 5, rng=0)
+    yield "partial_fit, d = 200", lambda: odeco.OnlineDecomposer(5, rng=0).partial_fit(rows)
     yield (
-        "OnlineDecomposer.partial_fit",
-        lambda: odeco.OnlineDecomposer(5, rng=0).partial_fit(rows),
+        "decompose_privately",
+        lambda: odeco.decompose_privately(
+            rows, 3, rng=0, unit="record", norm_bound=4.0, **guarantee
+        ),
     )
-    yield "decompose_privately(records)", lambda: odeco.decompose_privately(rows, 3, rng=0, **private)
-    yield "TensorLDA.fit", lambda: TensorLDA(4, random_state=0).fit(counts)
-    yield "TensorMixture.fit", lambda: TensorMixture(4, random_state=0).fit(points)
+    yield "mixture", lambda: TensorMixture(4, random_state=0).fit(points)
+    yield "LDA", lambda: TensorLDA(4, random_state=0).fit(counts)
+    yield "private LDA", lambda: TensorLDA(4, random_state=0, **guarantee).fit(counts)
 
 
 def table_of_walks() -> Iterator[tuple[str, str]]:
@@ -213,31 +309,111 @@ def table_of_walks() -> Iterator[tuple[str, str]]:
     import odeco
 
     root = Path(odeco.__file__).parent
-    if root != SOURCE / "odeco":
-        raise SystemExit(f"The library that is imported is not the one beside this file. Set PYTHONPATH to {SOURCE}.")
+    if root != SOURCE:
+        raise SystemExit(
+            "The library that is imported is not the one beside this file. Set PYTHONPATH to "
+            f"{SOURCE}."
+        )
     for name, call in walks():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            os.urandom = np.random.default_rng(0).bytes  # the noise of private runs, so that all runs walk alike
+            os.urandom = np.random.default_rng(
+                0
+            ).bytes  # the noise of private runs, so that all runs walk alike
             call()
             walk = Walk(root)
             with walk:
                 call()
-        yield f"  {name}", str(walk)
+        yield name, str(walk)
 
 
-def main() -> None:
-    """Print the tables."""
+# The command --------------------------------------------------------------------------------------
+
+
+def figures() -> dict[str, dict[str, int]]:
+    """Return all figures that have ceilings."""
+    sizes, density = measure_tree()
+    density["tests on solvers"] = len(tests_on_solvers())
+    density["words of documentation"] = count_words()
+    return {"nodes": dict(sorted(sizes.items())), "density": dict(density)}
+
+
+def write_ceilings(lowered: dict[str, dict[str, int]]) -> None:
+    """Write the table of ceilings."""
+    lines = [
+        (
+            "# How large packages may be, and how dense their code: python tools/measure.py "
+            "--lower. Only ever lower."
+        )
+    ]
+    for table, entries in lowered.items():
+        lines += ["", f"[{table}]", *(f'"{name}" = {value}' for name, value in entries.items())]
+    CEILINGS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def check(found: dict[str, dict[str, int]]) -> int:
+    """Print every figure beside its ceiling; return 1 if one is above, or has no ceiling."""
+    ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8"))
+    code = 0
+    for table, entries in found.items():
+        for name, value in entries.items():
+            ceiling = ceilings.get(table, {}).get(name)
+            if ceiling is None or value > ceiling:
+                code = 1
+                print(
+                    f"{name}: {value:,} is above the ceiling {ceiling}. Make it smaller; ceilings "
+                    "only go down."
+                )
+            elif value < ceiling:
+                print(f"{name}: {value:,}, {ceiling - value:,} below its ceiling.")
+        for name in set(ceilings.get(table, {})) - set(entries):
+            code = 1
+            print(f"{name}: has a ceiling and does not exist. Remove it from {CEILINGS.name}.")
+    return code
+
+
+def main() -> int:
+    """Print figures, check them, or lower the ceilings."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-walks", action="store_true", help="measure lines and layers only")
+    parser.add_argument(
+        "--check", action="store_true", help="compare sizes and density with their ceilings"
+    )
+    parser.add_argument(
+        "--lower", action="store_true", help="lower the ceilings to the present figures"
+    )
+    parser.add_argument(
+        "--no-walks", action="store_true", help="leave out what needs to run the library"
+    )
     arguments = parser.parse_args()
-    for name, value in table_of_lines():
-        print(f"{name:<40}{value:>20}")
+    found = figures()
+    if arguments.check:
+        return check(found)
+    if arguments.lower:
+        old = tomllib.loads(CEILINGS.read_text(encoding="utf-8")) if CEILINGS.exists() else {}
+        lowered = {
+            table: {
+                name: min(value, old.get(table, {}).get(name, value))
+                for name, value in entries.items()
+            }
+            for table, entries in found.items()
+        }
+        write_ceilings(lowered)
+        return 0
+    for table, entries in found.items():
+        print(table)
+        for name, value in entries.items():
+            print(f"  {name:<34}{value:>10,}")
     if not arguments.no_walks:
+        n_options, names, n_commands = options_of_commands()
+        print(
+            "options of commands\n"
+            f"  {n_options} options ({len(names)} distinct) of {n_commands} commands"
+        )
         print("walks: files / functions / depth")
         for name, value in table_of_walks():
-            print(f"{name:<40}{value:>20}", flush=True)
+            print(f"  {name:<34}{value:>16}", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,8 +1,8 @@
 """The pictures of pages in the documentation, taken by a real browser: ``make screenshots``.
 
-The page of the demo, the explorer of the topics of Python's documentation strings, the page of a tensor that was
-decomposed and of rows that were decomposed in private, and the page of every model: each light, dark and on a phone. It
-needs Chromium (``apt-get install chromium``).
+The page of the demo, the explorer of the topics of Python's documentation strings, the page of a
+tensor that was decomposed and of rows that were decomposed in private, and the page of every model:
+each light, dark and on a phone. It needs Chromium (``apt-get install chromium``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ PICTURES = [
     for name, (page, height) in PAGES.items()
     for picture in (
         Picture(name, page, height=height),
-        Picture(f"{name}-dark", page, "dark", height=height, word="string" if name == "topics" else ""),
+        Picture(
+            f"{name}-dark", page, "dark", height=height, word="string" if name == "topics" else ""
+        ),
         Picture(f"{name}-phone", page, width=390, height=844),
     )
 ]
@@ -77,11 +79,13 @@ def write_pages() -> None:
     mixing = np.linalg.qr(rng.normal(size=(100, 5)))[0]
     rows = rng.exponential(size=(50_000, 5)) @ mixing.T + 0.5 * rng.normal(size=(50_000, 100))
     np.save("rows.npy", rows - rows.mean(axis=0))
-    private = ["private", "rows.npy", "-k", "5", "--epsilon", "1", "--delta", "1e-6", "--unit", "record", "--yes"]
+    private = ["decompose", "--rows", "rows.npy", "-k", "5", "--yes"]
+    private += ["--epsilon", "1", "--delta", "1e-6", "--norm-bound", "7"]
+    topics = ["learn", "topics", "--python-documentation", "-k", "16", "--seed", "1"]
     for arguments in (
-        ["topics", "--python-documentation", "-k", "16", "--seed", "1", "--report", "topics.html"],
+        [*topics, "--report", "topics.html"],
         ["decompose", "tensor.npy", "-k", "auto", "--report", "tensor.html"],
-        [*private, "--norm-bound", "7", "--report", "private.html"],
+        [*private, "--report", "private.html"],
     ):
         if run(arguments):
             raise SystemExit(f"odeco {' '.join(arguments)} failed")
@@ -96,23 +100,40 @@ def write_model_pages(rng: np.random.Generator) -> None:
     write(mixture, "mixture.html", title="Clusters of 178 wines", rows=wine)
     model = TensorHMM(3, random_state=0)
     events, lengths = visits(rng)
-    write(model.fit(events, lengths=lengths), "hmm.html", title="Visitors of a shop", rows=events, lengths=lengths)
+    write(
+        model.fit(events, lengths=lengths),
+        "hmm.html",
+        title="Visitors of a shop",
+        rows=events,
+        lengths=lengths,
+    )
     buyers = rng.integers(3, size=900)
     bought = (buyers[:, None] > np.arange(9) % 3) ^ (rng.random((900, 9)) < 0.1)
     names = ["bread", "milk", "fruit", "meat", "fish", "wine", "beer", "tea", "coffee"]
     table = pandas.DataFrame(np.where(bought, "yes", "no"), columns=names)
-    write(LatentClasses("auto", random_state=0).fit(table), "classes.html", title="Who buys what", rows=table)
+    write(
+        LatentClasses("auto", random_state=0).fit(table),
+        "classes.html",
+        title="Who buys what",
+        rows=table,
+    )
     signals = rng.laplace(size=(5000, 4)) @ rng.normal(size=(4, 6))
     sensors = pandas.DataFrame(signals, columns=[f"sensor {letter}" for letter in "ABCDEF"])
     write(TensorICA(4, random_state=0).fit(sensors), "sources.html", title="Sources of six sensors")
     novel = networkx.les_miserables_graph()
-    write(Communities("auto", random_state=0).fit(novel), "communities.html", title="Who meets whom in Les Misérables")
+    write(
+        Communities("auto", random_state=0).fit(novel),
+        "communities.html",
+        title="Who meets whom in Les Misérables",
+    )
 
 
 def visits(rng: np.random.Generator) -> tuple[Any, list[int]]:
     """Return the events of 60 visits to a shop, and the length of each."""
     moves = np.array([[0.9, 0.08, 0.02], [0.08, 0.84, 0.08], [0.02, 0.1, 0.88]])
-    emits = np.array([[0.7, 0.25, 0.05, 0, 0], [0.05, 0.25, 0.6, 0.1, 0], [0, 0.05, 0.1, 0.5, 0.35]])
+    emits = np.array(
+        [[0.7, 0.25, 0.05, 0, 0], [0.05, 0.25, 0.6, 0.1, 0], [0, 0.05, 0.1, 0.5, 0.35]]
+    )
     names = np.array(["search", "open", "read", "basket", "buy"])
     events, state = [], 0
     for _ in range(3000):
@@ -124,7 +145,9 @@ def visits(rng: np.random.Generator) -> tuple[Any, list[int]]:
 def main() -> int:
     """Take all pictures, and say where they are."""
     if CHROMIUM is None:
-        sys.stderr.write("There must be a Chromium on this machine. Got none. Run: apt-get install chromium.\n")
+        sys.stderr.write(
+            "There must be a Chromium on this machine. Got none. Run: apt-get install chromium.\n"
+        )
         return 1
     figures = ROOT / "docs" / "figures"
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), Browser() as browser:

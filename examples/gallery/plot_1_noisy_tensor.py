@@ -2,8 +2,8 @@
 A tensor with noise, and how many components it has
 ===================================================
 
-A tensor is a sum of five orthogonal components and noise. How many are found depends on the noise; ``"auto"`` keeps
-the components whose weights are clear of the noise.
+A tensor is a sum of five orthogonal components and noise. How many are found depends on the noise;
+``"auto"`` keeps the components whose weights are clear of the noise.
 """
 
 # %%
@@ -21,27 +21,32 @@ truth = planted_orthogonal(dimension, n_components, rng=0)
 noise = gaussian_noise(dimension, rng=1)
 noise_norm = odeco.operator_norm(noise, rng=0)
 
-# %%
-# With little noise all five are clear. Grey bars are candidates that were rejected; the dashed lines are the largest
-# weights that noise of the size of the residual would produce.
+# %% With little noise all five are clear. Grey bars are candidates that were rejected; the dashed
+# lines are the largest weights that noise of the size of the residual would produce.
 tensor = truth.to_dense() + 0.4 / noise_norm * noise.entries
 result = odeco.decompose(tensor, "auto", rng=0)
 evidence = result.rank_evidence
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 numbers = np.arange(len(evidence.weights))
-axes.bar(numbers, evidence.weights, color=np.where(numbers < evidence.rank, "tab:blue", "lightgrey"))
-axes.hlines(evidence.noise_levels, numbers - 0.45, numbers + 0.45, colors="tab:orange", linestyles="dashed")
+axes.bar(
+    numbers, evidence.weights, color=np.where(numbers < evidence.rank, "tab:blue", "lightgrey")
+)
+axes.hlines(
+    evidence.noise_levels, numbers - 0.45, numbers + 0.45, colors="tab:orange", linestyles="dashed"
+)
 axes.set(
     xlabel="component, in order of discovery",
     ylabel="weight",
     title=f"{evidence.rank} components are clear of the noise",
 )
 
-# %%
-# More noise: the error of each vector grows with the noise over its weight, until the component is lost. The paper's
-# Theorem 2.2 allows noise of operator norm up to a constant times the smallest weight.
-warnings.simplefilter("ignore", odeco.ConvergenceWarning)  # components that are lost in the noise do not converge
+# %% More noise: the error of each vector grows with the noise over its weight, until the component
+# is lost. The paper's Theorem 2.2 allows noise of operator norm up to a constant times the smallest
+# weight.
+warnings.simplefilter(
+    "ignore", odeco.ConvergenceWarning
+)  # components that are lost in the noise do not converge
 levels = np.geomspace(0.02, 2, 12)
 sines = []
 for level in levels:

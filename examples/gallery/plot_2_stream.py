@@ -2,9 +2,9 @@
 A stream of rows, and a distribution that drifts
 ================================================
 
-Skewed sources are mixed into rows of 60 numbers. An :class:`odeco.OnlineDecomposer` finds the mixing vectors from the
-first rows, refines them with all that follow, and reports their standard errors. Then the sources rotate, and a
-decomposer with forgetting tracks them.
+Skewed sources are mixed into rows of 60 numbers. An :class:`odeco.OnlineDecomposer` finds the
+mixing vectors from the first rows, refines them with all that follow, and reports their standard
+errors. Then the sources rotate, and a decomposer with forgetting tracks them.
 """
 
 # %%
@@ -30,9 +30,8 @@ def truth(mixing):
     return odeco.Components(2 * strengths**3, mixing)
 
 
-# %%
-# Push 60 batches. For each component, the true angle (dots) stays near the reported standard error (lines), and both
-# fall as one over the square root of the number of rows.
+# %% Push 60 batches. For each component, the true angle (dots) stays near the reported standard
+# error (lines), and both fall as one over the square root of the number of rows.
 first = truth(directions[:, :k])
 online = odeco.OnlineDecomposer(k, method="core", rng=0)
 seen, angles, reported = [], [], []
@@ -46,15 +45,23 @@ for _ in range(60):
 
 figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
 for column in range(k):
-    axes.loglog(seen, np.array(angles)[:, column], ".", color=f"C{column}", label=f"component {column}")
+    axes.loglog(
+        seen, np.array(angles)[:, column], ".", color=f"C{column}", label=f"component {column}"
+    )
     axes.loglog(seen, np.array(reported)[:, column], "-", color=f"C{column}", alpha=0.6)
-axes.set(xlabel="rows", ylabel="angle, rad", title="true error (dots) and reported standard error (lines)")
+axes.set(
+    xlabel="rows",
+    ylabel="angle, rad",
+    title="true error (dots) and reported standard error (lines)",
+)
 axes.legend()
 
-# %%
-# Now the directions rotate slowly. One decomposer averages over all batches, the other forgets old ones.
+# %% Now the directions rotate slowly. One decomposer averages over all batches, the other forgets
+# old ones.
 kinds = {"no forgetting": {}, "forgetting = 0.8": {"forgetting": 0.8, "batch_size": batch}}
-followers = {name: odeco.OnlineDecomposer(k, method="core", rng=0, **kind) for name, kind in kinds.items()}
+followers = {
+    name: odeco.OnlineDecomposer(k, method="core", rng=0, **kind) for name, kind in kinds.items()
+}
 history = {name: [] for name in kinds}
 for step in range(50):
     turn = 0.0 if step < 10 else (step - 10) / 40 * np.pi / 3
@@ -68,5 +75,9 @@ for step in range(50):
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for name, points in history.items():
     axes.plot(*np.array(points).T, label=name)
-axes.set(xlabel="batch", ylabel="worst angle, degrees", title="Sources rotate from batch 10 on, by 60 degrees in all")
+axes.set(
+    xlabel="batch",
+    ylabel="worst angle, degrees",
+    title="Sources rotate from batch 10 on, by 60 degrees in all",
+)
 axes.legend()

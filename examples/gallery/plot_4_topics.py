@@ -2,8 +2,8 @@
 Topics of Python's own documentation
 ====================================
 
-Every Python installation contains a corpus: the documentation strings of its standard library. Which words are used
-together?
+Every Python installation contains a corpus: the documentation strings of its standard library.
+Which words are used together?
 """
 
 # %%

@@ -2,13 +2,12 @@
 Mixed images, unmixed
 =====================
 
-Four pictures are added in four different proportions. :class:`odeco.models.TensorICA` gets only the sums, pixel by
-pixel, and finds the pictures: they are the independent sources behind the sums.
+Four pictures are added in four different proportions. :class:`odeco.models.TensorICA` gets only the
+sums, pixel by pixel, and finds the pictures: they are the independent sources behind the sums.
 """
 
-# %%
-# Two photographs that scikit-learn ships, a height map that Matplotlib ships, and handwritten digits. The pixels
-# of a picture are one source; their positions are not used.
+# %% Two photographs that scikit-learn ships, a height map that Matplotlib ships, and handwritten
+# digits. The pixels of a picture are one source; their positions are not used.
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import cbook
@@ -36,8 +35,8 @@ model = TensorICA(random_state=0).fit(rows)
 found = model.transform(rows)
 print(model.summary())
 
-# %%
-# The mixtures (top) and the sources found (bottom), each with the picture that it is most correlated with.
+# %% The mixtures (top) and the sources found (bottom), each with the picture that it is most
+# correlated with.
 correlation = np.corrcoef(found.T, sources.T)[:4, 4:]
 nearest = np.abs(correlation).argmax(axis=1)
 figure, axes = plt.subplots(2, 4, figsize=(10, 5.2), layout="constrained")

@@ -2,7 +2,8 @@
 Hidden states of letters
 ========================
 
-A hidden Markov model reads text letter by letter and knows nothing about language. What do its states mean?
+A hidden Markov model reads text letter by letter and knows nothing about language. What do its
+states mean?
 """
 
 # %%
@@ -33,7 +34,9 @@ for state, probabilities in enumerate(model.emissionprob_):
 figure, axes = plt.subplots(figsize=(8, 2.4), layout="constrained")
 picture = axes.imshow(model.emissionprob_, cmap="Blues", vmin=0, aspect="auto")
 axes.set_xticks(range(27), alphabet)
-axes.set_yticks(range(3), [f"state {state} ({share:.0%})" for state, share in enumerate(model.stationary_)])
+axes.set_yticks(
+    range(3), [f"state {state} ({share:.0%})" for state, share in enumerate(model.stationary_)]
+)
 figure.colorbar(picture, label="probability")
 
 # %%

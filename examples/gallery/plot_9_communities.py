@@ -2,8 +2,9 @@
 A club that split, and the people between the sides
 ===================================================
 
-Zachary observed a karate club of 34 people whose instructor and administrator fell out; in the end it split in two. A
-partition assigns every person to one side. :class:`odeco.models.Communities` also shows who belonged to both.
+Zachary observed a karate club of 34 people whose instructor and administrator fell out; in the end
+it split in two. A partition assigns every person to one side. :class:`odeco.models.Communities`
+also shows who belonged to both.
 """
 
 # %%
@@ -51,9 +52,8 @@ links += links.T
 model = Communities("auto", random_state=0).fit(links)
 print(model.summary())
 
-# %%
-# The membership of each person in the community of the instructor. Person 1 is the instructor and person 34 the
-# administrator.
+# %% The membership of each person in the community of the instructor. Person 1 is the instructor
+# and person 34 the administrator.
 shares = model.memberships_[:, model.labels_[0]]
 order = np.argsort(shares)
 figure, axes = plt.subplots(figsize=(9, 3.2), layout="constrained")

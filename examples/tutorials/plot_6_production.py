@@ -2,12 +2,12 @@
 A stream in production
 ======================
 
-Rows arrive day and night, the process is restarted now and then, and the sources change. This tutorial follows a
-stream, survives a crash bit-identically, and notices drift.
+Rows arrive day and night, the process is restarted now and then, and the sources change. This
+tutorial follows a stream, survives a crash bit-identically, and notices drift.
 """
 
-# %%
-# Rows mix four skewed sources. Any number of rows can be pushed at a time; the result depends on the rows alone.
+# %% Rows mix four skewed sources. Any number of rows can be pushed at a time; the result depends on
+# the rows alone.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -19,7 +19,9 @@ directions = np.linalg.qr(rng.normal(size=(d, 2 * k)))[0]
 
 
 def arriving(mixing, n_rows):
-    return (rng.exponential(size=(n_rows, k)) - 1) @ mixing.T + 0.3 * rng.standard_normal((n_rows, d))
+    return (rng.exponential(size=(n_rows, k)) - 1) @ mixing.T + 0.3 * rng.standard_normal(
+        (n_rows, d)
+    )
 
 
 batches = [arriving(directions[:, :k], int(size)) for size in rng.integers(500, 3000, size=20)]
@@ -29,9 +31,8 @@ for batch in batches[:12]:
 online.save("run.ckpt")  # atomic: there is always a complete file
 print(online.result())
 
-# %%
-# **A crash.** The process that went on is lost. Another one loads the file and continues; it ends with the same bits as
-# one that was never interrupted.
+# %% **A crash.** The process that went on is lost. Another one loads the file and continues; it
+# ends with the same bits as one that was never interrupted.
 for batch in batches[12:]:
     online.partial_fit(batch)
 again = odeco.OnlineDecomposer.load("run.ckpt")
@@ -48,11 +49,13 @@ try:
 except ValueError as error:
     print(error)
 
-# %%
-# **Drift.** From batch 10 on the directions rotate. With ``forgetting`` below 1 the past fades, and the result follows.
+# %% **Drift.** From batch 10 on the directions rotate. With ``forgetting`` below 1 the past fades,
+# and the result follows.
 followers = {
     "nothing is forgotten": odeco.OnlineDecomposer(k, method="core", rng=0),
-    "forgetting = 0.8": odeco.OnlineDecomposer(k, method="core", forgetting=0.8, batch_size=2_000, rng=0),
+    "forgetting = 0.8": odeco.OnlineDecomposer(
+        k, method="core", forgetting=0.8, batch_size=2_000, rng=0
+    ),
 }
 angles = {name: [] for name in followers}
 for step in range(40):

@@ -8,7 +8,6 @@ from odeco import paper as paper
 from odeco import power as power
 from odeco import privacy as privacy
 from odeco import private as private
-from odeco import reproduction as reproduction
 from odeco import tensors as tensors
 from odeco._util import __version__ as __version__
 from odeco.decompose.asymmetric import decompose_asymmetric as decompose_asymmetric
@@ -27,6 +26,7 @@ from odeco.errors import NothingFoundError as NothingFoundError
 from odeco.errors import RankError as RankError
 from odeco.errors import SourceError as SourceError
 from odeco.errors import StreamEndedError as StreamEndedError
+from odeco.models.synthetic.synthesize import synthesize as synthesize
 from odeco.online.decomposer import OnlineDecomposer as OnlineDecomposer
 from odeco.online.halves import split_half as split_half
 from odeco.online.moments import partial_sum as partial_sum

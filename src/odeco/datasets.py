@@ -1,7 +1,8 @@
-"""Data for tests, benchmarks and experiments: tensors and topics that are planted, and corpora of Python's own library.
+"""Data for tests, benchmarks and experiments: tensors and topics that are planted, and corpora of
+Python's own library.
 
-Components of a planted problem are known. The documentation and the code of the standard library are real corpora that
-every Python installation has.
+Components of a planted problem are known. The documentation and the code of the standard library
+are real corpora that every Python installation has.
 """
 
 from __future__ import annotations
@@ -118,10 +119,11 @@ def gaussian_noise(dimension: int, *, order: int = 3, rng: RngLike = None) -> De
 
 @final
 class AdversarialNoise(Oracle):
-    """The noise Σᵢ v⊗eᵢ⊗eᵢ + eᵢ⊗v⊗eᵢ + eᵢ⊗eᵢ⊗v, which pulls every image towards one vector v (Appendix A, model 2).
+    """The noise Σᵢ v⊗eᵢ⊗eᵢ + eᵢ⊗v⊗eᵢ + eᵢ⊗eᵢ⊗v, which pulls every image towards one vector v
+    (Appendix A, model 2).
 
-    The image of u is E(I, u, u) = ‖u‖² v + 2 ⟨v, u⟩ u, which takes O(d) operations. For a unit vector v the operator
-    norm is 3, and it is reached at v.
+    The image of u is E(I, u, u) = ‖u‖² v + 2 ⟨v, u⟩ u, which takes O(d) operations. For a unit
+    vector v the operator norm is 3, and it is reached at v.
 
     Parameters
     ----------
@@ -145,9 +147,11 @@ class AdversarialNoise(Oracle):
 
 @final
 class WeaklyCorrelatedNoise(Oracle):
-    """The noise Σᵢ eᵢ⊗eᵢ⊗eᵢ over the coordinates from `first` on, orthogonal to the signal (Appendix A, model 3).
+    """The noise Σᵢ eᵢ⊗eᵢ⊗eᵢ over the coordinates from `first` on, orthogonal to the signal
+    (Appendix A, model 3).
 
-    The image of u is the square of u in each of these coordinates, which takes O(d) operations. The operator norm is 1.
+    The image of u is the square of u in each of these coordinates, which takes O(d) operations. The
+    operator norm is 1.
 
     Parameters
     ----------
@@ -243,7 +247,8 @@ def planted_topics(
     sparsity: float = 0.1,
     rng: RngLike = None,
 ) -> TopicCorpus:
-    """Return documents drawn from latent Dirichlet allocation, with the topics that they were drawn from.
+    """Return documents drawn from latent Dirichlet allocation, with the topics that they were drawn
+    from.
 
     Parameters
     ----------
@@ -254,7 +259,8 @@ def planted_topics(
     document_length : int or array of n_documents ints
         The number of words in each document.
     topics : array, k x n_words, optional
-        The topics; by default drawn from a symmetric Dirichlet distribution with parameter `sparsity`.
+        The topics; by default drawn from a symmetric Dirichlet distribution with parameter
+        `sparsity`.
     sparsity : float
         The smaller this is, the fewer words a drawn topic has.
     rng : None, int or numpy.random.Generator
@@ -276,25 +282,30 @@ def planted_topics(
     topics = np.array(topics, dtype=np.float64)
     if topics.shape != (alpha.size, n_words):
         raise ValueError(
-            f"`topics` must hold a row of {n_words} words for each of the {alpha.size} numbers in `alpha`. "
-            f"Got shape {topics.shape}."
+            f"`topics` must hold a row of {n_words} words for each of the {alpha.size} numbers in "
+            f"`alpha`. Got shape {topics.shape}."
         )
     proportions = generator.dirichlet(alpha, size=n_documents)
     lengths = np.broadcast_to(np.asarray(document_length, dtype=np.int64), (n_documents,))
-    # Given its topic, a word does not depend on its document. So all words of one topic are drawn at once.
+    # Given its topic, a word does not depend on its document. So all words of one topic are drawn
+    # at once.
     by_topic = generator.multinomial(lengths, proportions)
     documents = [np.repeat(np.arange(n_documents), column) for column in by_topic.T]
     words = [
-        generator.choice(n_words, size=len(place), p=topic) for place, topic in zip(documents, topics, strict=True)
+        generator.choice(n_words, size=len(place), p=topic)
+        for place, topic in zip(documents, topics, strict=True)
     ]
     places = (np.concatenate(documents), np.concatenate(words))
-    counts = sparse.coo_array((np.ones(places[0].size, dtype=np.int64), places), shape=(n_documents, n_words))
+    counts = sparse.coo_array(
+        (np.ones(places[0].size, dtype=np.int64), places), shape=(n_documents, n_words)
+    )
     return TopicCorpus(sparse.csr_array(counts), topics, alpha, proportions)
 
 
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
-#: Folders with these names are passed over: they hold tests, or what was installed beside the library.
+#: Folders with these names are passed over: they hold tests, or what was installed beside the
+#: library.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__phello__"}
 
 
@@ -328,12 +339,13 @@ def python_documentation(library: Path | None = None) -> Iterator[Document]:
     Yields
     ------
     Document
-        Documents come in the order of the files' names, which is the same on every machine with the same Python.
+        Documents come in the order of the files' names, which is the same on every machine with the
+        same Python.
 
     Notes
     -----
-    Files are parsed, and never imported or executed. A file that cannot be parsed is passed over: the library has some
-    that are meant for other versions of Python.
+    Files are parsed, and never imported or executed. A file that cannot be parsed is passed over:
+    the library has some that are meant for other versions of Python.
 
     Examples
     --------
@@ -351,7 +363,8 @@ def python_documentation(library: Path | None = None) -> Iterator[Document]:
 
 
 def python_code(library: Path | None = None) -> Iterator[Document]:
-    """Yield the code of the functions of the standard library, module by module, without documentation strings.
+    """Yield the code of the functions of the standard library, module by module, without
+    documentation strings.
 
     Parameters
     ----------
@@ -361,8 +374,8 @@ def python_code(library: Path | None = None) -> Iterator[Document]:
     Yields
     ------
     Document
-        Documents come in the order of the files' names. A function inside another is part of that one's text, and no
-        document of its own.
+        Documents come in the order of the files' names. A function inside another is part of that
+        one's text, and no document of its own.
 
     Examples
     --------
@@ -377,7 +390,11 @@ def python_code(library: Path | None = None) -> Iterator[Document]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno > last:
                 last = node.end_lineno or node.lineno
                 hidden = _lines_of_docstrings(node)
-                kept = [lines[number - 1] for number in range(node.lineno, last + 1) if number not in hidden]
+                kept = [
+                    lines[number - 1]
+                    for number in range(node.lineno, last + 1)
+                    if number not in hidden
+                ]
                 yield Document(name, module, "\n".join(kept))
 
 
@@ -399,7 +416,9 @@ def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
     """Return the tree and the lines of a file; both are empty if it cannot be parsed."""
     try:
         source = path.read_bytes()
-        with warnings.catch_warnings(action="ignore"):  # the library warns about how its literals are written
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # the library warns about how its literals are written
             tree = ast.parse(source)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return tree, source.decode(encoding).splitlines()
@@ -408,7 +427,9 @@ def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
 
 
 def _lines_of_docstrings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[int]:
-    """Return the numbers of the lines that documentation strings take, those of inner functions included."""
+    """Return the numbers of the lines that documentation strings take, those of inner functions
+    included.
+    """
     lines: set[int] = set()
     for _, node in _walk(function, ""):
         if ast.get_docstring(node) is not None:
@@ -418,7 +439,9 @@ def _lines_of_docstrings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> se
 
 
 def _walk(node: _Documented, name: str) -> Iterator[tuple[str, _Documented]]:
-    """Yield a module, class or function with its full name, then those inside it, in the order of the source."""
+    """Yield a module, class or function with its full name, then those inside it, in the order of
+    the source.
+    """
     yield name, node
     waiting: list[ast.AST] = list(reversed(node.body))
     while waiting:

@@ -14,7 +14,8 @@ class ConvergenceWarning(UserWarning):
 
 
 class DominantColumnWarning(UserWarning):
-    """One column outweighs all others, so that components of a stream, or of a model, are hardly more than this column.
+    """One column outweighs all others, so that components of a stream, or of a model, are hardly
+    more than this column.
 
     Attributes
     ----------
@@ -23,61 +24,75 @@ class DominantColumnWarning(UserWarning):
     name : str or None
         Its name, if it has one.
     share : float
-        Its share of the second moment of the rows that were looked at; for a model, its share of the variance.
+        Its share of the second moment of the rows that were looked at; for a model, its share of
+        the variance.
     n_components : int
         How many components were found.
     agreement : float or None
-        For a model: how well its components agree with those that do not depend on units; 1 if they are the same. Of
-        mixtures it is the adjusted Rand index of the labels, of sources the share of the directions that both have.
+        For a model: how well its components agree with those that do not depend on units; 1 if they
+        are the same. Of mixtures it is the adjusted Rand index of the labels, of sources the share
+        of the directions that both have.
     """
 
     def __init__(
-        self, column: int, name: str | None, share: float, n_components: int, agreement: float | None = None
+        self,
+        column: int,
+        name: str | None,
+        share: float,
+        n_components: int,
+        agreement: float | None = None,
     ) -> None:
-        self.column, self.name, self.share, self.n_components = column, name, share, n_components
+        self.column = column
+        self.name = name
+        self.share = share
+        self.n_components = n_components
         self.agreement = agreement
         called = f"Column {column}" if name is None else f"Column {column}, {name!r},"
         if agreement is not None:
             super().__init__(
-                f"{called} outweighs all others: it has {100 * share:.3g} % of the variance of the rows. The "
-                f"components depend on units: columns of equal variance give others (agreement {agreement:.2f} of 1). "
-                "Drop the column if it is an index or a label, or pass standardize=True."
+                f"{called} outweighs all others: it has {100 * share:.3g} % of the variance of "
+                "the rows. The components depend on units: columns of equal variance give others "
+                f"(agreement {agreement:.2f} of 1). Drop the column if it is an index or a label, "
+                "or pass standardize=True."
             )
             return
-        others = {1: "", 2: " Component 1 leans on it too."}.get(
-            n_components, f" Components 1 to {n_components - 1} lean on it too."
-        )
+        others = "" if n_components == 1 else " The others lean on it too."
         super().__init__(
-            f"{called} outweighs all others: it has {100 * share:.3g} % of the second moment of the rows, and "
-            f"component 0 is little else.{others} Components of other columns cannot be seen beside it. Drop the "
-            "column if it is an index or a number that means nothing here, or bring all columns to one scale."
+            f"{called} outweighs all others: it has {100 * share:.3g} % of the second moment of "
+            f"the rows, and a component is little else.{others} Components of other columns "
+            "cannot be seen beside it. Drop the column if it is an index or a number that means "
+            "nothing here, or bring all columns to one scale."
         )
 
     def called(self, name: str) -> DominantColumnWarning:
         """Return the same warning with a name for the column."""
-        return DominantColumnWarning(self.column, name, self.share, self.n_components, self.agreement)
+        return DominantColumnWarning(
+            self.column, name, self.share, self.n_components, self.agreement
+        )
 
 
 class MisfitWarning(UserWarning):
-    """The moment of a stream is not the sum of the components that were found, which are not determined.
+    """The moment of a stream is not the sum of the components that were found, which are not
+    determined.
 
     Attributes
     ----------
     mean_share : float
-        The share of the second moment of the rows that their mean has, in the rows that were looked at.
+        The share of the second moment of the rows that their mean has, in the rows that were looked
+        at.
     """
 
     def __init__(self, mean_share: float) -> None:
         self.mean_share = mean_share
         mean = (
-            f" The mean of the rows has {100 * mean_share:.2g} % of their second moment, and moments of rows with a "
-            "mean hold it times their covariance, which is no component. If it is not part of the signal, subtract it, "
-            "or pass moment='cumulant'."
+            f" The mean of the rows has {100 * mean_share:.2g} % of their second moment, and "
+            "moments of rows with a mean hold it times their covariance, which is no component. "
+            "If it is not part of the signal, subtract it, or pass moment='cumulant'."
         )
         super().__init__(
-            "The moment of the rows is not the sum of these components: at combinations of them it differs from their "
-            f"sum by more than chance.{mean if mean_share >= 0.01 else ''} There may be more components: pass a larger "
-            "n_components, or 'auto'."
+            "The moment of the rows is not the sum of these components: at combinations of them "
+            f"it differs from their sum by more than chance.{mean if mean_share >= 0.01 else ''} "
+            "There may be more components: pass a larger n_components, or 'auto'."
         )
 
 
@@ -95,12 +110,14 @@ class FewValuesWarning(UserWarning):
     """
 
     def __init__(self, column: int, name: str | None, n_values: int) -> None:
-        self.column, self.name, self.n_values = column, name, n_values
+        self.column = column
+        self.name = name
+        self.n_values = n_values
         called = f"Column {column}" if name is None else f"Column {column}, {name!r},"
         super().__init__(
-            f"{called} has {n_values} different values, and a component is one or two of them. Such components are "
-            "found in any column of few values, so their number says nothing about clusters. Leave the column out, or "
-            "use LatentClasses for categories."
+            f"{called} has {n_values} different values, and a component is one or two of them. "
+            "Such components are found in any column of few values, so their number says nothing "
+            "about clusters. Leave the column out, or use LatentClasses for categories."
         )
 
     def called(self, name: str) -> FewValuesWarning:
@@ -125,7 +142,9 @@ class NothingFoundError(ValueError):
 
 
 class StreamEndedError(ValueError):
-    """A stream ended before all components were found; those finished are in ``found``, which may be None."""
+    """A stream ended before all components were found; those finished are in ``found``, which may
+    be None.
+    """
 
     def __init__(self, message: str, found: Components | None = None) -> None:
         super().__init__(message)
@@ -133,7 +152,9 @@ class StreamEndedError(ValueError):
 
 
 class ClusterError(RuntimeError):
-    """A Dask cluster failed: its scheduler is not reachable, its workers died, or they have too little memory."""
+    """A Dask cluster failed: its scheduler is not reachable, its workers died, or they have too
+    little memory.
+    """
 
 
 class BadRowError(ValueError):
@@ -148,7 +169,8 @@ class SourceError(ValueError):
     path : Path or None
         The file at fault, if the rows come from a file.
     row : int or None
-        The row at fault, counted from 0 within that file (or within the array or stream), if it is one row.
+        The row at fault, counted from 0 within that file (or within the array or stream), if it is
+        one row.
     """
 
     def __init__(self, message: str, *, path: Path | None = None, row: int | None = None) -> None:
@@ -158,7 +180,8 @@ class SourceError(ValueError):
 
 
 class BudgetExhausted(RuntimeError):  # noqa: N818 - the name says what happened, as StopIteration does
-    """A query was refused: its release would have exceeded the limit of a ledger. Nothing was released.
+    """A query was refused: its release would have exceeded the limit of a ledger. Nothing was
+    released.
 
     Attributes
     ----------
@@ -173,10 +196,12 @@ class BudgetExhausted(RuntimeError):  # noqa: N818 - the name says what happened
         while f"{mu:.{decimals}f}" == f"{limit:.{decimals}f}" and decimals < 17:
             decimals += 1
         super().__init__(
-            f"Budget exhausted: this query would bring {name} to {mu:.{decimals}f}, above the limit "
-            f"{limit:.{decimals}f}. Nothing was released."
+            f"Budget exhausted: this query would bring {name} to {mu:.{decimals}f}, above the "
+            f"limit {limit:.{decimals}f}. Nothing was released."
         )
-        self.mu, self.limit, self.name = mu, limit, name
+        self.mu = mu
+        self.limit = limit
+        self.name = name
 
 
 class DocumentError(ValueError):
@@ -196,7 +221,9 @@ class NotPrivateWarning(UserWarning):
 
 
 class ReusedRecordsWarning(UserWarning):
-    """The same records were given to several private runs without a common ledger, so that their budgets add up."""
+    """The same records were given to several private runs without a common ledger, so that their
+    budgets add up.
+    """
 
 
 class UnreliableTopicsWarning(UserWarning):

@@ -14,7 +14,9 @@ from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
 
 
 def planted(dimension, k, *, order=4, noise=0.0, seed=0):
-    """Return random components with weights of both signs, and the entries of their tensor with Gaussian noise."""
+    """Return random components with weights of both signs, and the entries of their tensor with
+    Gaussian noise.
+    """
     generator = np.random.default_rng(seed)
     vectors = generator.standard_normal((dimension, k))
     weights = generator.uniform(1, 2, k) * (generator.choice([-1, 1], k) if order % 2 == 0 else 1)
@@ -24,7 +26,9 @@ def planted(dimension, k, *, order=4, noise=0.0, seed=0):
     return truth, entries + noise * np.linalg.norm(entries) / np.linalg.norm(error) * error
 
 
-@pytest.mark.parametrize(("order", "dimension", "k"), [(4, 6, 11), (4, 10, 20), (4, 10, 30), (5, 6, 12), (6, 5, 15)])
+@pytest.mark.parametrize(
+    ("order", "dimension", "k"), [(4, 6, 11), (4, 10, 20), (4, 10, 30), (5, 6, 12), (6, 5, 15)]
+)
 @pytest.mark.parametrize("noise", [0.0, 1e-4])
 def test_the_number_is_found_with_the_components(order, dimension, k, noise):
     truth, entries = planted(dimension, k, order=order, noise=noise)
@@ -37,7 +41,8 @@ def test_the_number_is_found_with_the_components(order, dimension, k, noise):
     matched = odeco.match(result, truth)
     assert matched.cosines.min() > 1 - max(1e-12, (100 * noise) ** 2)
     if noise:
-        # Errors in units of their standard errors have a mean square of 1, here over k and k (d − 1) of them.
+        # Errors in units of their standard errors have a mean square of 1, here over k and k (d −
+        # 1) of them.
         ratios = matched.angles / result.angle_errors[matched.found_index]
         assert 0.7 < np.sqrt(np.mean(ratios**2)) < 1.4
     given = odeco.decompose(entries, k, rng=0)
@@ -110,7 +115,8 @@ def test_at_order_3_random_starts_find_more_components_than_dimensions(dimension
     assert result.structure.left == ("noise" if noise else "nothing")
     matched = odeco.match(result, truth)
     if noise:
-        # Errors in units of their standard errors have a mean square of 1, here over k and k (d − 1) of them.
+        # Errors in units of their standard errors have a mean square of 1, here over k and k (d −
+        # 1) of them.
         ratios = matched.angles / result.angle_errors[matched.found_index]
         assert 0.7 < np.sqrt(np.mean(ratios**2)) < 1.4
     else:
@@ -148,7 +154,9 @@ def test_components_that_fit_in_a_continuum_of_ways_are_not_isolated():
 
 
 @pytest.mark.parametrize(("order", "dimension", "k"), [(4, 4, 6), (5, 3, 4), (3, 5, 5)])
-def test_what_others_make_up_for_is_the_projection_onto_all_changes_of_the_components(order, dimension, k):
+def test_what_others_make_up_for_is_the_projection_onto_all_changes_of_the_components(
+    order, dimension, k
+):
     truth, _ = planted(dimension, k, order=order)
     v, across = truth.vectors[:, 1], np.random.default_rng(1).standard_normal(dimension)
     s = across - (across @ v) * v
@@ -159,7 +167,9 @@ def test_what_others_make_up_for_is_the_projection_onto_all_changes_of_the_compo
 
     left_by_a_pair = product(*[v] * (order - 2), s, s)
     axes = np.eye(dimension)
-    changes = np.stack([product(*[u] * (order - 1), axis) for u in truth.vectors.T for axis in axes], axis=1)
+    changes = np.stack(
+        [product(*[u] * (order - 1), axis) for u in truth.vectors.T for axis in axes], axis=1
+    )
     rest = left_by_a_pair - changes @ np.linalg.lstsq(changes, left_by_a_pair, rcond=None)[0]
     share = rest @ rest / (left_by_a_pair @ left_by_a_pair)
     assert _share_left(truth, 1, np.outer(s, s)) == pytest.approx(share, abs=0.02)
@@ -167,7 +177,9 @@ def test_what_others_make_up_for_is_the_projection_onto_all_changes_of_the_compo
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_number_is_stated_with_a_resolution(seed):
-    """A pair at a third of the resolution may count as one; one at three times the resolution is found, or doubted."""
+    """A pair at a third of the resolution may count as one; one at three times the resolution is
+    found, or doubted.
+    """
     generator = np.random.default_rng(seed)
     vectors = generator.standard_normal((8, 12))
     vectors /= np.linalg.norm(vectors, axis=0)
@@ -175,7 +187,9 @@ def test_the_number_is_stated_with_a_resolution(seed):
     across -= (across @ vectors[:, 0]) * vectors[:, 0]
     across /= np.linalg.norm(across)
     error = odeco.symmetrize(generator.standard_normal((8,) * 4))
-    resolution = odeco.decompose(planted(8, 12, noise=0.01, seed=seed)[1], "auto", rng=0).rank_evidence.resolution
+    resolution = odeco.decompose(
+        planted(8, 12, noise=0.01, seed=seed)[1], "auto", rng=0
+    ).rank_evidence.resolution
     assert 0 < resolution < 0.5
     for angle in (resolution / 3, 3 * resolution):
         vectors[:, 1] = np.cos(angle) * vectors[:, 0] + np.sin(angle) * across
@@ -198,7 +212,9 @@ def test_where_nothing_is_left_a_pair_within_the_resolution_counts_as_one(order,
     assert angle < evidence.resolution < 1e-4
 
 
-@pytest.mark.parametrize(("order", "dimension", "k"), [(4, 8, 3), (4, 8, 7), (4, 8, 8), (5, 6, 6), (6, 4, 4)])
+@pytest.mark.parametrize(
+    ("order", "dimension", "k"), [(4, 8, 3), (4, 8, 7), (4, 8, 8), (5, 6, 6), (6, 4, 4)]
+)
 @pytest.mark.parametrize("noise", [0.0, 1e-3])
 def test_up_to_d_components_are_found_through_the_flattening(order, dimension, k, noise):
     truth, entries = planted(dimension, k, order=order, noise=noise, seed=k)

@@ -13,14 +13,18 @@ from odeco.tensors import DenseTensor, FlattenedTensor, PackedTensor, SparseTens
 
 
 def planted(dimension, k, *, order=4, noise=0.0, seed=0):
-    """Return random components with weights of both signs, and their flattening with symmetric Gaussian noise."""
+    """Return random components with weights of both signs, and their flattening with symmetric
+    Gaussian noise.
+    """
     generator = np.random.default_rng(seed)
     weights = generator.uniform(1, 2, k) * generator.choice([-1, 1], k)
     truth = odeco.Components(weights, generator.standard_normal((dimension, k)), order)
     truth = odeco.Components(weights, truth.vectors, order)
     flattening = truth.flattening()
     if noise:
-        error = DenseTensor(odeco.symmetrize(generator.standard_normal((dimension,) * order))).flattening()
+        error = DenseTensor(
+            odeco.symmetrize(generator.standard_normal((dimension,) * order))
+        ).flattening()
         flattening = flattening + noise * np.linalg.norm(flattening) / np.linalg.norm(error) * error
     return truth, flattening
 
@@ -43,20 +47,24 @@ def test_every_tensor_of_entries_has_the_same_flattening(dimension, order):
 
 
 @pytest.mark.parametrize(
-    ("order", "dimension", "k"), [(4, 6, 9), (4, 10, 20), (4, 10, 33), (5, 6, 12), (5, 10, 40), (6, 5, 20), (7, 4, 10)]
+    ("order", "dimension", "k"),
+    [(4, 6, 9), (4, 10, 20), (4, 10, 33), (5, 6, 12), (5, 10, 40), (6, 5, 20), (7, 4, 10)],
 )
 @pytest.mark.parametrize("noise", [0.0, 1e-4])
 def test_more_components_than_dimensions_are_found_and_counted(order, dimension, k, noise):
     truth, flattening = planted(dimension, k, order=order, noise=noise)
     found = subspace_power_method(flattening, dimension, order, "auto", rng=0)
     assert found.n_components == k
-    # The span errs by the noise over the smallest singular value, here at most a hundred times the noise.
+    # The span errs by the noise over the smallest singular value, here at most a hundred times the
+    # noise.
     assert odeco.match(found, truth).cosines.min() > 1 - max(1e-5, (100 * noise) ** 2)
 
 
 def test_results_are_repeatable_and_depend_on_the_seed_by_rounding_only():
     truth, flattening = planted(8, 14)
-    first, again, other = (subspace_power_method(flattening, 8, 4, 14, rng=seed) for seed in (0, 0, 1))
+    first, again, other = (
+        subspace_power_method(flattening, 8, 4, 14, rng=seed) for seed in (0, 0, 1)
+    )
     assert np.array_equal(first.vectors, again.vectors)
     assert odeco.match(first, truth).cosines.min() > 1 - 1e-9
     assert odeco.match(other, truth).cosines.min() > 1 - 1e-9
@@ -65,7 +73,8 @@ def test_results_are_repeatable_and_depend_on_the_seed_by_rounding_only():
 @pytest.mark.parametrize("n_rows", [15, 55])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_noise_alone_has_no_clear_singular_value(n_rows, symmetric):
-    # Each draw exceeds the edge with a chance of 1 in 1,000; 200 draws do so twice or more with a chance of 2 %.
+    # Each draw exceeds the edge with a chance of 1 in 1,000; 200 draws do so twice or more with a
+    # chance of 2 %.
     generator, n_bad = np.random.default_rng(3), 0
     for _ in range(200):
         noise = generator.standard_normal((n_rows, n_rows if symmetric else 3 * n_rows))
@@ -75,7 +84,8 @@ def test_noise_alone_has_no_clear_singular_value(n_rows, symmetric):
 
 
 def test_the_largest_rank_is_that_of_the_paper():
-    # C(d+h−1, h) − d at order 2h, C(d+h−1, h) at order 2h+1; there is no flattening to search at order 3.
+    # C(d+h−1, h) − d at order 2h, C(d+h−1, h) at order 2h+1; there is no flattening to search at
+    # order 3.
     assert [largest_rank(10, order) for order in (3, 4, 5, 6)] == [0, 45, 55, 210]
 
 
@@ -103,8 +113,14 @@ def test_a_flattened_tensor_changes_coordinates_as_its_entries_do(order, dimensi
     np.testing.assert_allclose(tensor.within(basis).matrix, inside.flattening(), atol=1e-12)
     scales, divided = generator.uniform(0.5, 2, dimension), entries
     for axis in range(order):
-        divided = divided / np.expand_dims(scales, [other for other in range(order) if other != axis])
-    np.testing.assert_allclose(tensor.divided(scales).matrix, DenseTensor(divided).flattening(), atol=1e-12)
+        divided = divided / np.expand_dims(
+            scales, [other for other in range(order) if other != axis]
+        )
+    np.testing.assert_allclose(
+        tensor.divided(scales).matrix, DenseTensor(divided).flattening(), atol=1e-12
+    )
     # The packed unfolding has the singular values of the whole one.
     packed = np.linalg.svd(tensor.rows.unfolding(tensor.matrix), compute_uv=False)
-    np.testing.assert_allclose(packed, np.linalg.svd(entries.reshape(dimension, -1), compute_uv=False), rtol=1e-10)
+    np.testing.assert_allclose(
+        packed, np.linalg.svd(entries.reshape(dimension, -1), compute_uv=False), rtol=1e-10
+    )

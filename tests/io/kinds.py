@@ -1,4 +1,6 @@
-"""Rows as a user may hold them: every kind of array, file, stream and table that `as_source` reads."""
+"""Rows as a user may hold them: every kind of array, file, stream and table that `as_source`
+reads.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ class Sliceable:
 
 
 class Table(Sliceable):
-    """What pandas looks like from here: brackets are for columns, and Arrow would give the index too."""
+    """What pandas looks like from here: brackets are for columns, and Arrow would give the index
+    too.
+    """
 
     @property
     def iloc(self):
@@ -98,12 +102,6 @@ def save_npz(folder, rows, name="rows.npz", **options):
     return folder / name
 
 
-def save_svmlight(folder, rows, name="rows.svm", base=1):
-    lines = [" ".join(["-1", *(f"{i + base}:{float(row[i])}" for i in np.flatnonzero(row))]) for row in rows]
-    (folder / name).write_text("\n".join(lines) + "\n")
-    return folder / name
-
-
 def save_csv(folder, rows, name="rows.csv", header="", delimiter=","):
     np.savetxt(folder / name, rows, delimiter=delimiter, header=header, comments="", fmt="%.17g")
     return folder / name
@@ -116,13 +114,17 @@ def as_table(rows):
 
 def save_parquet(folder, rows, name="rows.parquet", row_group_size=7):
     table = as_table(rows)
-    pytest.importorskip("pyarrow.parquet").write_table(table, folder / name, row_group_size=row_group_size)
+    pytest.importorskip("pyarrow.parquet").write_table(
+        table, folder / name, row_group_size=row_group_size
+    )
     return folder / name
 
 
 def save_feather(folder, rows, name="rows.feather", chunksize=9):
     table = as_table(rows)
-    pytest.importorskip("pyarrow.feather").write_feather(table, str(folder / name), chunksize=chunksize)
+    pytest.importorskip("pyarrow.feather").write_feather(
+        table, str(folder / name), chunksize=chunksize
+    )
     return folder / name
 
 
@@ -155,16 +157,22 @@ def as_lists(rows, kind="fixed"):
     arrow = pytest.importorskip("pyarrow")
     list_type = arrow.list_(arrow.float64(), 3) if kind == "fixed" else arrow.list_(arrow.float64())
     lists = arrow.array(rows[:, 1:4].tolist(), list_type)
-    return arrow.table({"a": rows[:, 0], "embedding": lists, "z": arrow.array(rows[:, 4]).dictionary_encode()})
+    return arrow.table(
+        {"a": rows[:, 0], "embedding": lists, "z": arrow.array(rows[:, 4]).dictionary_encode()}
+    )
 
 
 def save_lists(folder, rows, kind):
-    pytest.importorskip("pyarrow.parquet").write_table(as_lists(rows, kind), folder / "lists.parquet", row_group_size=7)
+    pytest.importorskip("pyarrow.parquet").write_table(
+        as_lists(rows, kind), folder / "lists.parquet", row_group_size=7
+    )
     return folder / "lists.parquet"
 
 
 def as_other_types(rows):
-    """Return a table of decimals, a tensor and plain numbers, as DuckDB and libraries of datasets make them."""
+    """Return a table of decimals, a tensor and plain numbers, as DuckDB and libraries of datasets
+    make them.
+    """
     arrow = pytest.importorskip("pyarrow")
     exact = [[Decimal(repr(number)) for number in column] for column in rows.T.tolist()]
     tensors = arrow.array(rows[:, 2:4].tolist(), arrow.list_(arrow.float64(), 2))
@@ -172,14 +180,18 @@ def as_other_types(rows):
         {
             "a": arrow.array(exact[0], arrow.decimal128(12, 6)),
             "b": arrow.array(exact[1], arrow.decimal256(60, 6)),
-            "c": arrow.ExtensionArray.from_storage(arrow.fixed_shape_tensor(arrow.float64(), [2]), tensors),
+            "c": arrow.ExtensionArray.from_storage(
+                arrow.fixed_shape_tensor(arrow.float64(), [2]), tensors
+            ),
             "d": rows[:, 4],
         }
     )
 
 
 def save_other_types(folder, rows):
-    pytest.importorskip("pyarrow.parquet").write_table(as_other_types(rows), folder / "types.parquet", row_group_size=7)
+    pytest.importorskip("pyarrow.parquet").write_table(
+        as_other_types(rows), folder / "types.parquet", row_group_size=7
+    )
     return folder / "types.parquet"
 
 
@@ -192,7 +204,9 @@ def scan_with_polars(folder, rows):
 
 
 def query_with_duckdb(folder, rows):
-    return pytest.importorskip("duckdb").connect().sql(f"select * from '{save_parquet(folder, rows)}'")
+    return (
+        pytest.importorskip("duckdb").connect().sql(f"select * from '{save_parquet(folder, rows)}'")
+    )
 
 
 def in_dataset(folder, rows):
@@ -210,7 +224,9 @@ class OnlyAStream:
 
 
 class Store:
-    """A bucket of an S3 endpoint on this machine; the process that serves it is started when it is first used."""
+    """A bucket of an S3 endpoint on this machine; the process that serves it is started when it is
+    first used.
+    """
 
     _server = None
 
@@ -236,7 +252,9 @@ class Store:
         self.query = f"?endpoint_override={host}%3A{port}&scheme=http&region=us-east-1"
         fs = pytest.importorskip("pyarrow.fs")
         options = {"endpoint_override": f"{host}:{port}", "scheme": "http", "region": "us-east-1"}
-        self.files = fs.S3FileSystem(allow_bucket_creation=True, allow_bucket_deletion=True, **options)
+        self.files = fs.S3FileSystem(
+            allow_bucket_creation=True, allow_bucket_deletion=True, **options
+        )
 
     def put(self, path):
         """Copy a file or folder into a bucket of its own, and return its URL."""
@@ -290,7 +308,9 @@ DENSE = {
     "csv with semicolons": lambda folder, rows: save_csv(folder, rows, delimiter=";"),
     "tsv": lambda folder, rows: save_csv(folder, rows, "rows.tsv", delimiter="\t"),
     "csv with gzip": lambda folder, rows: save_csv(folder, rows, "rows.csv.gz"),
-    "tsv with gzip": lambda folder, rows: save_csv(folder, rows, "rows.tsv.gz", delimiter="\t", header="a\tb\tc\td\te"),
+    "tsv with gzip": lambda folder, rows: save_csv(
+        folder, rows, "rows.tsv.gz", delimiter="\t", header="a\tb\tc\td\te"
+    ),
     "parquet": save_parquet,
     "feather": save_feather,
     "arrow stream file": save_arrow_stream,
@@ -316,12 +336,17 @@ DENSE = {
     "s3 csv with gzip": in_store(lambda folder, rows: save_csv(folder, rows, "rows.csv.gz")),
     "s3 directory": in_store(lambda folder, rows: save_parts(folder, rows, save_npy, ".npy")),
     "s3 hive folder": in_store(save_hive),
-    "s3 pattern": lambda folder, rows: in_store(save_hive)(folder, rows).replace("?", "/year=*/day=*/*.parquet?"),
+    "s3 pattern": lambda folder, rows: in_store(save_hive)(folder, rows).replace(
+        "?", "/year=*/day=*/*.parquet?"
+    ),
     "fsspec parquet": in_memory_store,
     "directory of npy": lambda folder, rows: save_parts(folder, rows, save_npy, ".npy"),
     "directory of csv": lambda folder, rows: save_parts(folder, rows, save_csv, ".csv"),
     "directory of parquet": lambda folder, rows: save_parts(folder, rows, save_parquet, ".parquet"),
-    "list of paths": lambda folder, rows: [save_npy(folder, rows[:9]), str(save_csv(folder, rows[9:]))],
+    "list of paths": lambda folder, rows: [
+        save_npy(folder, rows[:9]),
+        str(save_csv(folder, rows[9:])),
+    ],
     "sliceable": lambda folder, rows: Sliceable(rows),
     "sliceable in chunks": lambda folder, rows: Sliceable(rows, (6, 2)),
     "table": lambda folder, rows: Table(rows),
@@ -336,15 +361,13 @@ SPARSE = {
     "csr_matrix": lambda folder, rows: sp.csr_matrix(rows),
     "npz": save_npz,
     "npz not compressed": partial(save_npz, compressed=False),
-    "svmlight": save_svmlight,
-    "svmlight from 0": partial(save_svmlight, base=0),
     "s3 npz": in_store(save_npz),
     "s3 npz not compressed": in_store(partial(save_npz, compressed=False)),
-    "s3 svmlight": in_store(save_svmlight),
     "directory of npz": lambda folder, rows: save_parts(folder, rows, save_npz, ".npz"),
-    "directory of svmlight": lambda folder, rows: save_parts(folder, rows, save_svmlight, ".libsvm"),
     "iterable of CSR": lambda folder, rows: [sp.csr_matrix(block) for block in cut(rows)],
-    "own source of CSR": lambda folder, rows: OwnSource([sp.csr_array(block) for block in cut(rows)]),
+    "own source of CSR": lambda folder, rows: OwnSource(
+        [sp.csr_array(block) for block in cut(rows)]
+    ),
 }
 KINDS = [(name, make, dense_rows()) for name, make in DENSE.items()]
 KINDS += [(name, make, sparse_rows()) for name, make in SPARSE.items()]

@@ -12,7 +12,15 @@ from odeco.io import as_source, skip_rows
 
 @pytest.mark.parametrize(
     ("given_type", "read_type"),
-    [("f2", "f4"), ("f4", "f4"), ("f8", "f8"), (">f4", "f4"), ("i1", "f8"), ("u8", "f8"), ("?", "f8")],
+    [
+        ("f2", "f4"),
+        ("f4", "f4"),
+        ("f8", "f8"),
+        (">f4", "f4"),
+        ("i1", "f8"),
+        ("u8", "f8"),
+        ("?", "f8"),
+    ],
 )
 def test_number_types_become_float32_or_float64(tmp_path, given_type, read_type):
     rows = np.arange(6).reshape(3, 2).astype(given_type)
@@ -36,7 +44,9 @@ def test_arrow_columns_that_are_all_single_precision_stay_so():
     assert next(iter(as_source(mixed))).dtype == np.float64
 
 
-@pytest.mark.parametrize(("shape", "n_rows"), [((3000, 1000), 524), ((2, 600_000), 1), ((3000, 1), 3000)])
+@pytest.mark.parametrize(
+    ("shape", "n_rows"), [((3000, 1000), 524), ((2, 600_000), 1), ((3000, 1), 3000)]
+)
 def test_a_dense_block_has_about_four_megabytes_and_at_least_a_row(tmp_path, shape, n_rows):
     rows = np.zeros(shape)
     for data in (rows, save_npy(tmp_path, rows), [rows], Sliceable(np.broadcast_to(0.0, shape))):
@@ -46,7 +56,9 @@ def test_a_dense_block_has_about_four_megabytes_and_at_least_a_row(tmp_path, sha
 def test_a_sparse_block_has_about_a_million_numbers(tmp_path):
     n_rows, per_row = 3000, 1000
     pointers = np.arange(0, n_rows * per_row + 1, per_row)
-    matrix = sp.csr_array((np.ones(pointers[-1]), np.tile(np.arange(per_row), n_rows), pointers), (n_rows, per_row))
+    matrix = sp.csr_array(
+        (np.ones(pointers[-1]), np.tile(np.arange(per_row), n_rows), pointers), (n_rows, per_row)
+    )
     sp.save_npz(tmp_path / "rows.npz", matrix, compressed=False)
     for data in (matrix, tmp_path / "rows.npz"):
         assert [block.shape[0] for block in as_source(data)] == [1048, 1048, 904]

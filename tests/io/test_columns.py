@@ -1,4 +1,6 @@
-"""Columns by their names: which are read, in which order, and what may stand in those that are not."""
+"""Columns by their names: which are read, in which order, and what may stand in those that are
+not.
+"""
 
 from __future__ import annotations
 
@@ -49,24 +51,37 @@ def test_chosen_columns_are_read_in_the_order_given_and_the_others_may_hold_text
         source = as_source(data, **selection)
         assert source.columns == expected
         assert source.n_features == len(expected)
-        np.testing.assert_array_equal(np.concatenate(list(source)), FRAME[list(expected)].to_numpy())
-        rest = np.concatenate(list(source.iterate_from(30))) if kind != "pyarrow" else FRAME[list(expected)][30:]
+        np.testing.assert_array_equal(
+            np.concatenate(list(source)), FRAME[list(expected)].to_numpy()
+        )
+        rest = (
+            np.concatenate(list(source.iterate_from(30)))
+            if kind != "pyarrow"
+            else FRAME[list(expected)][30:]
+        )
         np.testing.assert_array_equal(rest, FRAME[list(expected)].to_numpy()[30:])
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_another_choice_of_columns_is_other_data(kind, tmp_path):
     data = written(kind, tmp_path)
-    prints = {as_source(data, columns=chosen).fingerprint() for chosen in (["a", "b"], ["b", "a"], ["a", "c"])}
+    prints = {
+        as_source(data, columns=chosen).fingerprint()
+        for chosen in (["a", "b"], ["b", "a"], ["a", "c"])
+    }
     assert len(prints) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_column_that_is_not_there_is_named_with_what_was_perhaps_meant(kind, tmp_path):
     data = written(kind, tmp_path)
-    with pytest.raises(SourceError, match=r"must have one column 'idd'\. It has none\. Did you mean 'id'\?"):
+    with pytest.raises(
+        SourceError, match=r"must have one column 'idd'\. It has none\. Did you mean 'id'\?"
+    ):
         as_source(data, drop="idd")
-    with pytest.raises(SourceError, match=r"must have one column 'zebra'\. It has none\. It has: a, id, b, c\."):
+    with pytest.raises(
+        SourceError, match=r"must have one column 'zebra'\. It has none\. It has: a, id, b, c\."
+    ):
         as_source(data, columns=["a", "zebra"])
     with pytest.raises(SourceError, match="no other columns than those that are dropped"):
         as_source(data, drop=["a", "b", "c", "id"])
@@ -84,13 +99,17 @@ def test_what_is_chosen_is_checked():
     with pytest.raises(ValueError, match="`columns` and `drop` must not be given together"):
         as_source(FRAME, columns=["a"], drop=["b"])
     for wrong in ([], ["a", "a"], [1]):
-        with pytest.raises(ValueError, match="`columns` must be one or more names of columns, each once"):
+        with pytest.raises(
+            ValueError, match="`columns` must be one or more names of columns, each once"
+        ):
             as_source(FRAME, columns=wrong)
 
 
 def test_a_line_of_another_width_is_an_error_although_its_columns_are_not_read(tmp_path):
     (tmp_path / "rows.csv").write_text("a,b,c\n1,x,2\n3,y,4,5\n")
-    with pytest.raises(SourceError, match=r"Row 1 of rows.csv \(line 3\) must be 3 fields\. Got '3,y,4,5'\."):
+    with pytest.raises(
+        SourceError, match=r"Row 1 of rows.csv \(line 3\) must be 3 fields\. Got '3,y,4,5'\."
+    ):
         list(as_source(tmp_path / "rows.csv", drop="b"))
     (tmp_path / "rows.csv").write_text("a,b,c\n1,x,2\n3,y,z\n")
     with pytest.raises(SourceError, match=r"must be all numbers\. Got 'z' in column 'c'\."):
@@ -99,7 +118,9 @@ def test_a_line_of_another_width_is_an_error_although_its_columns_are_not_read(t
 
 def test_an_error_names_all_columns_that_are_not_numbers(tmp_path):
     (tmp_path / "rows.csv").write_text("id,a,city\nC1,1,Rome\nC2,2,Paris\n")
-    with pytest.raises(SourceError, match=r"Got 'C1' in column 'id'\. .* leave out 'id', 'city' with `drop`"):
+    with pytest.raises(
+        SourceError, match=r"Got 'C1' in column 'id'\. .* leave out 'id', 'city' with `drop`"
+    ):
         list(as_source(tmp_path / "rows.csv"))
 
 
@@ -121,7 +142,9 @@ def test_positions_of_columns_are_names_and_not_a_row(text, columns, n_rows, tmp
 
 def test_names_are_those_that_a_user_gave():
     assert names_of(FRAME) == ("a", "id", "b", "c")
-    assert names_of(pandas.DataFrame(np.ones((2, 3)))) is None  # 0, 1, 2 is what pandas calls columns without names
+    assert (
+        names_of(pandas.DataFrame(np.ones((2, 3)))) is None
+    )  # 0, 1, 2 is what pandas calls columns without names
     assert names_of(pandas.DataFrame(np.ones((2, 2)), columns=[2010, 2011])) == ("2010", "2011")
     assert names_of(np.ones((2, 2))) is None
 
@@ -131,4 +154,6 @@ def test_a_stream_of_chosen_columns_has_their_names(kind, tmp_path):
     result = odeco.decompose_stream(written(kind, tmp_path), 1, drop="id", rng=0)
     assert result.names == ("a", "b", "c")
     expected = odeco.decompose_stream(FRAME[["a", "b", "c"]].to_numpy(), 1, rng=0)
-    np.testing.assert_allclose(result.weights, expected.weights, rtol=1e-12)  # sums of 40 numbers, in another order
+    np.testing.assert_allclose(
+        result.weights, expected.weights, rtol=1e-12
+    )  # sums of 40 numbers, in another order

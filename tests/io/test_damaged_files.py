@@ -17,7 +17,6 @@ from kinds import (
     save_npy,
     save_npz,
     save_parquet,
-    save_svmlight,
     sparse_rows,
 )
 
@@ -29,7 +28,13 @@ from odeco.io import as_source
 def test_a_file_that_is_something_else_or_cut_short_is_an_error(tmp_path, save):
     path = save(tmp_path, sparse_rows())
     whole = path.read_bytes()
-    for damaged in (b"", b"not what the suffix promises", whole[:60], whole[: len(whole) // 2], whole[:-30]):
+    for damaged in (
+        b"",
+        b"not what the suffix promises",
+        whole[:60],
+        whole[: len(whole) // 2],
+        whole[:-30],
+    ):
         path.write_bytes(damaged)
         _, error = read_until_error(block for source in [path] for block in as_source(source))
         assert error.path == path
@@ -43,10 +48,13 @@ def test_the_texts_for_damaged_files(tmp_path):
     with pytest.raises(SourceError) as raised:
         as_source(path)
     assert str(raised.value) == (
-        "a.npz cannot be opened: File is not a zip file. It is damaged or holds something else; write or copy it again."
+        "a.npz cannot be opened: File is not a zip file. It is damaged or holds something else; "
+        "write or copy it again."
     )
     path = save_npz(tmp_path, sparse_rows()).rename(tmp_path / "b.npy")
-    with pytest.raises(SourceError, match=r"^b.npy cannot be opened: the magic string is not correct"):
+    with pytest.raises(
+        SourceError, match=r"^b.npy cannot be opened: the magic string is not correct"
+    ):
         as_source(path)
 
 
@@ -58,8 +66,8 @@ def test_a_file_cut_short_during_a_pass_is_an_error_that_names_the_row(tmp_path)
     os.truncate(path, 20_000_000)
     n_rows, error = read_until_error(blocks)
     assert str(error) == (
-        "rows.npy must not change while it is read. Its size changed since it was opened. Nothing after row 512 of it "
-        "was used; begin again, on a copy that nobody writes to."
+        "rows.npy must not change while it is read. Its size changed since it was opened. Nothing "
+        "after row 512 of it was used; begin again, on a copy that nobody writes to."
     )
     assert (len(first) + n_rows, error.path, error.row) == (512, path, 512)
 
@@ -71,8 +79,8 @@ def test_a_file_stored_by_columns_and_cut_short_during_a_pass_is_an_error_too(tm
     os.truncate(path, 20_000_000)
     n_rows, error = read_until_error(blocks)
     assert str(error) == (
-        "rows.npy must not change while it is read. Its size changed since it was opened. Nothing after row 512 of it "
-        "was used; begin again, on a copy that nobody writes to."
+        "rows.npy must not change while it is read. Its size changed since it was opened. Nothing "
+        "after row 512 of it was used; begin again, on a copy that nobody writes to."
     )
     assert (len(first) + n_rows, error.path, error.row) == (512, path, 512)
 
@@ -84,18 +92,6 @@ def test_an_arrow_stream_file_cut_short_is_read_up_to_there(tmp_path):
     assert n_rows == 18
     assert str(error).startswith("rows.arrow cannot be read from row 18 on: ")
     assert error.row == 18
-
-
-def test_a_text_file_that_lost_lines_since_it_was_scanned_is_an_error(tmp_path):
-    path = save_svmlight(tmp_path, sparse_rows())
-    source = as_source(path)
-    path.write_text("1 1:1\n")
-    n_rows, error = read_until_error(source)
-    assert str(error) == (
-        "rows.svm must not change while it is read. Its size changed since it was opened. Nothing after row 0 of it "
-        "was used; begin again, on a copy that nobody writes to."
-    )
-    assert (n_rows, error.path, error.row) == (0, path, 0)
 
 
 def test_a_damaged_compressed_file_is_found_out_while_reading(tmp_path):
@@ -115,7 +111,12 @@ def test_a_damaged_compressed_file_is_found_out_while_reading(tmp_path):
 
 def save_parts_of_csr(path, **changes):
     matrix = sp.csr_array(sparse_rows())
-    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
+    parts = {
+        "data": matrix.data,
+        "indices": matrix.indices,
+        "indptr": matrix.indptr,
+        "shape": matrix.shape,
+    }
     np.savez(path, **(parts | changes))
     return path
 
@@ -135,7 +136,9 @@ def test_row_pointers_that_fall_or_lead_outside_are_named(tmp_path):
         assert (n_rows, error.path, error.row) == (row // 4 * 4, path, row)
     broken = good.copy()
     broken.indptr[9] = 0
-    assert str(read_until_error(as_source(broken, batch_rows=4))[1]) == text.format("the CSR matrix", 8)
+    assert str(read_until_error(as_source(broken, batch_rows=4))[1]) == text.format(
+        "the CSR matrix", 8
+    )
     assert str(read_until_error(as_source([broken]))[1]) == text.format("the stream", 8)
 
 
@@ -147,16 +150,10 @@ def test_a_column_index_outside_the_matrix_is_named(tmp_path, index):
     path = save_parts_of_csr(tmp_path / "a.npz", indices=indices)
     n_rows, error = read_until_error(as_source(path, batch_rows=4))
     assert str(error) == (
-        f"Column indices of a.npz must be in [0, 4]. Row 12 holds {index:,}. "
-        "The file or matrix is damaged, or its width is wrong; make it again."
+        f"Column indices of a.npz must be in [0, 4]. Row 12 holds {index:,}. The file or matrix "
+        "is damaged, or its width is wrong; make it again."
     )
     assert (n_rows, error.row) == (12, 12)
-
-
-def test_a_svmlight_index_beyond_the_demanded_width_is_named(tmp_path):
-    (tmp_path / "a.svm").write_text("1 1:1\n1 2:1 4:1\n")
-    _, error = read_until_error(as_source(tmp_path / "a.svm", n_features=3))
-    assert str(error).startswith("Column indices of a.svm must be in [0, 2]. Row 1 holds 3.")
 
 
 def test_parts_of_csr_that_do_not_fit_are_an_error(tmp_path):
@@ -164,17 +161,19 @@ def test_parts_of_csr_that_do_not_fit_are_an_error(tmp_path):
         with pytest.raises(SourceError) as raised:
             as_source(save_parts_of_csr(tmp_path / "a.npz", **changes))
         assert str(raised.value) == (
-            "a.npz cannot be opened: data, indices and indptr do not fit together. "
-            "It is damaged or holds something else; write or copy it again."
+            "a.npz cannot be opened: data, indices and indptr do not fit together. It is damaged "
+            "or holds something else; write or copy it again."
         )
-    with pytest.raises(SourceError, match=r"^a.npz cannot be opened: data is not a plain array of numbers"):
+    with pytest.raises(
+        SourceError, match=r"^a.npz cannot be opened: data is not a plain array of numbers"
+    ):
         as_source(save_parts_of_csr(tmp_path / "a.npz", data=np.ones((2, 2))))
 
 
 def test_what_is_not_csr_is_refused(tmp_path):
     text = (
-        "{} must be sparse by rows: CSR, or data, indices, indptr and shape in a file. It holds {}. "
-        "Convert it with X.tocsr(); save dense rows with numpy.save."
+        "{} must be sparse by rows: CSR, or data, indices, indptr and shape in a file. It holds "
+        "{}. Convert it with X.tocsr(); save dense rows with numpy.save."
     )
     matrix = sp.csc_array(sparse_rows())
     sp.save_npz(tmp_path / "a.npz", matrix)
@@ -188,33 +187,6 @@ def test_what_is_not_csr_is_refused(tmp_path):
         with pytest.raises(SourceError) as raised:
             as_source(data)
         assert str(raised.value) == text.format(name, what)
-
-
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("1 2:x", "1 2:x"),
-        ("1 2:1 2:1", "1 2:1 2:1"),
-        ("1 3:1 2:1", "1 3:1 2:1"),
-        ("1 2:1:1", "1 2:1:1"),
-        ("1 2 3", "1 2 3"),
-        ("1 2: 3", "1 2: 3"),
-        ("1 -2:3", "1 -2:3"),
-        ("1 1.5:3", "1 1.5:3"),
-        ("1:2 2:3", "1:2 2:3"),
-        ("1:2", "1:2 "),
-        ("1 " + "x" * 50, "1 " + "x" * 35 + "..."),
-    ],
-)
-def test_a_svmlight_line_that_cannot_be_parsed_is_named(tmp_path, line, shown):
-    path = tmp_path / "a.svm"
-    path.write_text(f"1 1:1 3:1\n\n# nothing\n1 1:1\n{line}\n1 3:1\n")
-    _, error = read_until_error(as_source(path))
-    assert str(error) == (
-        "Row 2 of a.svm (line 5) must be 'label index:value index:value …' with indices that rise. "
-        f"Got {shown!r}. Fix or drop the line and read again."
-    )
-    assert (error.path, error.row) == (path, 2)
 
 
 @pytest.mark.parametrize(
@@ -236,10 +208,13 @@ def test_a_csv_line_that_cannot_be_parsed_is_named(tmp_path, line, must, shown):
     if must == "all numbers":
         column = "a" if line.startswith("NA") else "b"
         remedy = f"Fix or drop the line, or leave out {column!r} with `drop`, and read again."
-        assert str(error) == f"Row 2 of a.csv (line 5) must be {must}. Got {shown!r} in column {column!r}. {remedy}"
+        assert str(error) == (
+            f"Row 2 of a.csv (line 5) must be {must}. Got {shown!r} in column {column!r}. {remedy}"
+        )
     else:
         assert str(error) == (
-            f"Row 2 of a.csv (line 5) must be {must}. Got {shown!r}. Fix or drop the line and read again."
+            f"Row 2 of a.csv (line 5) must be {must}. Got {shown!r}. Fix or drop the line and "
+            "read again."
         )
     assert (n_rows, error.path, error.row) == (2, path, 2)
 
@@ -247,7 +222,9 @@ def test_a_csv_line_that_cannot_be_parsed_is_named(tmp_path, line, must, shown):
 def test_a_first_line_of_names_and_numbers_is_not_passed_over(tmp_path):
     (tmp_path / "a.csv").write_text("1,,3\n4,5,6\n")
     _, error = read_until_error(as_source(tmp_path / "a.csv"))
-    assert str(error) == "Row 0 of a.csv (line 1) must be all numbers. Got ''. Fix or drop the line and read again."
+    assert str(error) == (
+        "Row 0 of a.csv (line 1) must be all numbers. Got ''. Fix or drop the line and read again."
+    )
 
 
 def test_a_compressed_table_that_is_cut_short_or_not_compressed_is_an_error(tmp_path):
@@ -276,6 +253,6 @@ def test_csv_numbers_that_only_python_reads_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n1_0,2\n")
     _, error = read_until_error(as_source(tmp_path / "a.csv"))
     assert str(error) == (
-        "a.csv cannot be read from row 0 on: its lines are not numbers. "
-        "The rows before were read; write or copy it again."
+        "a.csv cannot be read from row 0 on: its lines are not numbers. The rows before were "
+        "read; write or copy it again."
     )

@@ -1,4 +1,6 @@
-"""Every kind of source gives the same rows in every pass, from any row on, in blocks of any size."""
+"""Every kind of source gives the same rows in every pass, from any row on, in blocks of any
+size.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ def test_every_source_gives_all_rows_in_order_and_again_in_a_second_pass(held):
     data, rows = held
     source = as_source(data)
     assert isinstance(source, BatchSource)
-    assert (source.n_features, source.repeatable, source.n_rows in (N_ROWS, None)) == (N_FEATURES, True, True)
+    assert (source.n_features, source.repeatable, source.n_rows in (N_ROWS, None)) == (
+        N_FEATURES,
+        True,
+        True,
+    )
     np.testing.assert_array_equal(read(source), rows)
     np.testing.assert_array_equal(read(source), rows)
 
@@ -25,7 +31,10 @@ def test_every_source_yields_blocks_of_at_most_batch_rows(held):
     blocks = list(as_source(data, batch_rows=3))
     assert max(block.shape[0] for block in blocks) <= 3
     assert min(block.shape[0] for block in blocks) >= 1
-    assert all(isinstance(block, np.ndarray | sp.csr_array) and block.dtype == np.float64 for block in blocks)
+    assert all(
+        isinstance(block, np.ndarray | sp.csr_array) and block.dtype == np.float64
+        for block in blocks
+    )
     np.testing.assert_array_equal(read(blocks), rows)
 
 
@@ -39,7 +48,8 @@ def test_every_source_can_start_behind_its_last_row_and_no_further(held):
     data, _ = held
     assert list(skip_rows(as_source(data), N_ROWS)) == []
     with pytest.raises(
-        SourceError, match=r"must hold at least the 24 rows to be skipped\. It holds 23\. Pass the data"
+        SourceError,
+        match=r"must hold at least the 24 rows to be skipped\. It holds 23\. Pass the data",
     ):
         list(skip_rows(as_source(data), N_ROWS + 1))
 

@@ -15,7 +15,6 @@ from kinds import (
     save_npz,
     save_parquet,
     save_parts,
-    save_svmlight,
     sparse_rows,
 )
 
@@ -28,7 +27,7 @@ def test_a_fingerprint_names_kind_shape_type_and_file(tmp_path):
     assert as_source(path).fingerprint() == "npy:23x5:float64:rows.npy:1048:123"
 
 
-@pytest.mark.parametrize("save", [save_npy, save_npz, save_csv, save_svmlight, save_parquet, save_feather])
+@pytest.mark.parametrize("save", [save_npy, save_npz, save_csv, save_parquet, save_feather])
 def test_a_fingerprint_changes_with_the_file(tmp_path, save):
     path = save(tmp_path, sparse_rows())
     before = as_source(path).fingerprint()

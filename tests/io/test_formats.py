@@ -1,4 +1,6 @@
-"""What single formats allow: comments, quotes, missing entries, widths that are given, Arrow and pandas."""
+"""What single formats allow: comments, quotes, missing entries, widths that are given, Arrow and
+pandas.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,6 @@ from kinds import (
     save_npz,
     save_parquet,
     save_parts,
-    save_svmlight,
     sparse_rows,
 )
 
@@ -30,7 +31,13 @@ from odeco.io import as_source, skip_rows
 
 def test_npz_needs_no_format_entry(tmp_path):
     matrix = sp.csr_array(sparse_rows())
-    np.savez(tmp_path / "m.npz", data=matrix.data, indices=matrix.indices, indptr=matrix.indptr, shape=matrix.shape)
+    np.savez(
+        tmp_path / "m.npz",
+        data=matrix.data,
+        indices=matrix.indices,
+        indptr=matrix.indptr,
+        shape=matrix.shape,
+    )
     np.testing.assert_array_equal(read(as_source(tmp_path / "m.npz")), sparse_rows())
 
 
@@ -39,31 +46,6 @@ def test_npz_with_more_rows_than_pointers_are_read_at_a_time(tmp_path, monkeypat
     source = as_source(save_npz(tmp_path, sparse_rows()))
     np.testing.assert_array_equal(read(source), sparse_rows())
     np.testing.assert_array_equal(read(skip_rows(source, 11)), sparse_rows()[11:])
-
-
-def test_svmlight_comments_queries_tabs_and_labels_are_passed_over(tmp_path):
-    path = tmp_path / "a.svmlight"
-    path.write_bytes(b"# made by hand 9:9\r\n\n1,3 qid:7 1:0.5\t3:2 # 8:1\r\n+1\ncat 2:-1e3\n0 qid:2\n")
-    np.testing.assert_array_equal(read(as_source(path)), [[0.5, 0, 2], [0, 0, 0], [0, -1000, 0], [0, 0, 0]])
-
-
-def test_svmlight_may_be_wider_than_its_largest_index(tmp_path):
-    path = save_svmlight(tmp_path, sparse_rows())
-    assert next(iter(as_source(path, n_features=9))).shape == (N_ROWS, 9)
-
-
-def test_svmlight_files_share_width_and_first_index(tmp_path):
-    (tmp_path / "a.svm").write_text("1 0:1\n")
-    (tmp_path / "b.svm").write_text("1 1:1 3:2\n")
-    np.testing.assert_array_equal(read(as_source(tmp_path)), [[1, 0, 0, 0], [0, 1, 0, 2]])
-
-
-def test_svmlight_is_cut_at_line_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("odeco.io.text_rows.BLOCK_BYTES", 50)
-    source = as_source(save_svmlight(tmp_path, sparse_rows()))
-    assert len(list(source)) > 5
-    np.testing.assert_array_equal(read(source), sparse_rows())
-    np.testing.assert_array_equal(read(skip_rows(source, 12)), sparse_rows()[12:])
 
 
 def test_csv_fields_may_be_quoted_and_the_file_marked_as_unicode(tmp_path):
@@ -95,7 +77,10 @@ def test_pandas_gives_its_columns_and_not_its_index():
 
 def test_arrow_is_not_imported_for_other_files(tmp_path):
     path = save_npy(tmp_path, dense_rows())
-    code = f"import sys, odeco.io as s; list(s.as_source({str(path)!r})); sys.exit('pyarrow' in sys.modules)"
+    code = (
+        f"import sys, odeco.io as s; list(s.as_source({str(path)!r})); sys.exit('pyarrow' in "
+        "sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -125,7 +110,9 @@ def test_a_file_without_rows_may_be_one_of_several(suffix, tmp_path):
     assert source.n_rows == len(rows)
     np.testing.assert_array_equal(read(source), rows)
     np.testing.assert_array_equal(read(skip_rows(source, 5)), rows[5:])
-    with pytest.raises(SourceError, match=r"must hold at least one row and one column\. It holds 0 rows"):
+    with pytest.raises(
+        SourceError, match=r"must hold at least one row and one column\. It holds 0 rows"
+    ):
         as_source(tmp_path / "day=0")
 
 
@@ -133,14 +120,18 @@ def test_errors_name_the_folders_of_hive(tmp_path):
     for day, part in enumerate((dense_rows(), dense_rows()[:, 1:])):
         (tmp_path / f"day={day}").mkdir()
         np.save(tmp_path / f"day={day}" / "rows.npy", part)
-    with pytest.raises(SourceError, match=r"day=0/rows\.npy has \d+ columns, but day=1/rows\.npy has \d+\."):
+    with pytest.raises(
+        SourceError, match=r"day=0/rows\.npy has \d+ columns, but day=1/rows\.npy has \d+\."
+    ):
         as_source(tmp_path)
 
 
 def test_a_key_of_a_hive_folder_is_said_to_be_no_column(tmp_path):
     save_hive(tmp_path, dense_rows())
     for chosen in ({"columns": ["x0", "day"]}, {"drop": ["year"]}):
-        with pytest.raises(SourceError, match=r"which is not a column\. Leave it out, or pass polars\.scan_parquet"):
+        with pytest.raises(
+            SourceError, match=r"which is not a column\. Leave it out, or pass polars\.scan_parquet"
+        ):
             as_source(tmp_path / "hive", **chosen)
 
 
@@ -148,24 +139,34 @@ def test_decimals_with_nulls_and_in_lists_are_numbers(tmp_path):
     arrow = pytest.importorskip("pyarrow")
     cells = [Decimal("0.1"), None, Decimal("-2.3")]
     lists = [[Decimal("0.3"), Decimal("1e-3")]] * 3
-    table = arrow.table({"a": cells, "b": arrow.array(lists, arrow.list_(arrow.decimal128(9, 3), 2))})
+    table = arrow.table(
+        {"a": cells, "b": arrow.array(lists, arrow.list_(arrow.decimal128(9, 3), 2))}
+    )
     found = read(as_source(table, nulls_are_nan=True))
     np.testing.assert_array_equal(found, [[0.1, 0.3, 1e-3], [np.nan, 0.3, 1e-3], [-2.3, 0.3, 1e-3]])
-    with pytest.raises(SourceError, match=r"^Row 1 of the Table holds no number in column 'a' \(a null\)"):
+    with pytest.raises(
+        SourceError, match=r"^Row 1 of the Table holds no number in column 'a' \(a null\)"
+    ):
         read(as_source(table))
 
 
 def test_numbers_and_sums_of_duckdb_are_numbers():
     duckdb = pytest.importorskip("duckdb")
-    found = duckdb.connect().sql("select 1.5 as a, sum(range) as b, 0.1::decimal(9, 4) as c from range(4)")
+    found = duckdb.connect().sql(
+        "select 1.5 as a, sum(range) as b, 0.1::decimal(9, 4) as c from range(4)"
+    )
     np.testing.assert_array_equal(read(as_source(found)), [[1.5, 6.0, 0.1]])
 
 
 def test_a_query_that_fails_says_so(tmp_path):
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
-    broken = duckdb.connect().sql("select (case when range = 2 then 'x' else '1' end)::double as a from range(3)")
+    broken = duckdb.connect().sql(
+        "select (case when range = 2 then 'x' else '1' end)::double as a from range(3)"
+    )
     for query in (broken, polars.LazyFrame({"a": [1.0]}).select("zz")):
-        with pytest.raises(SourceError, match=r"(?s)must give rows\. It does not: .*Check the query") as caught:
+        with pytest.raises(
+            SourceError, match=r"(?s)must give rows\. It does not: .*Check the query"
+        ) as caught:
             read(as_source(query))
         assert caught.value.__cause__ is not None
 
@@ -173,7 +174,11 @@ def test_a_query_that_fails_says_so(tmp_path):
 def test_types_of_pandas_with_a_null_of_their_own_are_numbers():
     pandas = pytest.importorskip("pandas")
     table = (
-        pandas.DataFrame(dense_rows()).add_prefix("c").astype("Float64").assign(n=np.arange(N_ROWS)).convert_dtypes()
+        pandas.DataFrame(dense_rows())
+        .add_prefix("c")
+        .astype("Float64")
+        .assign(n=np.arange(N_ROWS))
+        .convert_dtypes()
     )
     expected = np.column_stack([dense_rows(), np.arange(N_ROWS)])
     np.testing.assert_array_equal(read(as_source(table)), expected)

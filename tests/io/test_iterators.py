@@ -18,8 +18,8 @@ def test_an_iterator_is_read_once_and_loses_nothing():
     with pytest.raises(SourceError) as raised:
         iter(source)
     assert str(raised.value) == (
-        "The stream can be read only once, and a pass over it was started before. "
-        "Pass a callable that returns a fresh iterator, a list of arrays, or a file."
+        "The stream can be read only once, and a pass over it was started before. Pass a callable "
+        "that returns a fresh iterator, a list of arrays, or a file."
     )
 
 
@@ -62,8 +62,8 @@ def test_a_pass_of_another_length_is_an_error():
     with pytest.raises(SourceError) as raised:
         list(source)
     assert str(raised.value) == (
-        "The stream must give the same rows in every pass. It gave 20 rows instead of 23. "
-        "Do not change it during a run; as a callable, return a fresh iterator at every call."
+        "The stream must give the same rows in every pass. It gave 20 rows instead of 23. Do not "
+        "change it during a run; as a callable, return a fresh iterator at every call."
     )
 
 

@@ -20,8 +20,12 @@ MODELS = {
 SOURCES = {
     "path": save_parquet,
     "url": lambda folder, rows: Store.shared().put(save_parquet(folder, rows)),
-    "polars lazy": lambda folder, rows: pytest.importorskip("polars").scan_parquet(save_parquet(folder, rows)),
-    "duckdb": lambda folder, rows: pytest.importorskip("duckdb").sql(f"from '{save_parquet(folder, rows)}'"),
+    "polars lazy": lambda folder, rows: pytest.importorskip("polars").scan_parquet(
+        save_parquet(folder, rows)
+    ),
+    "duckdb": lambda folder, rows: pytest.importorskip("duckdb").sql(
+        f"from '{save_parquet(folder, rows)}'"
+    ),
     "lists": lambda folder, rows: pytest.importorskip("polars").Series("x", rows).to_frame(),
 }
 
@@ -43,13 +47,17 @@ GAPS = np.where(np.random.default_rng(1).random(ROWS.shape) < 0.2, np.nan, ROWS)
 def save_gaps(folder, rows):
     """Write a table with nulls, as Parquet."""
     arrow = pytest.importorskip("pyarrow")
-    table = arrow.table({f"x{i}": arrow.array(rows[:, i], mask=np.isnan(rows[:, i])) for i in range(rows.shape[1])})
+    table = arrow.table(
+        {f"x{i}": arrow.array(rows[:, i], mask=np.isnan(rows[:, i])) for i in range(rows.shape[1])}
+    )
     pytest.importorskip("pyarrow.parquet").write_table(table, folder / "gaps.parquet")
     return folder / "gaps.parquet"
 
 
 def save_gaps_as_text(folder, rows, missing=""):
-    lines = [",".join(missing if np.isnan(cell) else repr(float(cell)) for cell in row) for row in rows]
+    lines = [
+        ",".join(missing if np.isnan(cell) else repr(float(cell)) for cell in row) for row in rows
+    ]
     (folder / "gaps.csv").write_text("\n".join(["x0,x1,x2", *lines]))
     return folder / "gaps.csv"
 
@@ -66,8 +74,12 @@ WITH_GAPS = {
     "csv with NA": lambda folder, rows: save_gaps_as_text(folder, rows, " NA "),
     "csv with nan": lambda folder, rows: save_gaps_as_text(folder, rows, "nan"),
     "url": lambda folder, rows: Store.shared().put(save_gaps(folder, rows)),
-    "polars lazy": lambda folder, rows: pytest.importorskip("polars").scan_parquet(save_gaps(folder, rows)),
-    "duckdb": lambda folder, rows: pytest.importorskip("duckdb").sql(f"from '{save_gaps(folder, rows)}'"),
+    "polars lazy": lambda folder, rows: pytest.importorskip("polars").scan_parquet(
+        save_gaps(folder, rows)
+    ),
+    "duckdb": lambda folder, rows: pytest.importorskip("duckdb").sql(
+        f"from '{save_gaps(folder, rows)}'"
+    ),
     "lists": lists_with_nulls,
     "pandas": lambda _, rows: pytest.importorskip("pandas").DataFrame(rows).convert_dtypes(),
 }

@@ -11,7 +11,7 @@ from kinds import save_csv, save_npy, save_npz
 from odeco.errors import SourceError
 from odeco.io import as_source
 
-SUFFIXES = ".npy, .npz, .parquet, .arrow, .feather, .svm, .svmlight, .libsvm, .csv, .tsv"
+SUFFIXES = ".npy, .npz, .parquet, .arrow, .feather, .wav, .csv, .tsv"
 
 
 def test_a_missing_file_is_a_missing_file(tmp_path):
@@ -30,8 +30,9 @@ def test_an_unknown_suffix_is_refused(tmp_path):
         with pytest.raises(SourceError) as raised:
             as_source(data)
         assert str(raised.value) == (
-            f"The name of a data file must end in one of {SUFFIXES}, or in .csv or .tsv and .gz. Got a.npy.gz. "
-            "Rename, unpack or convert it; in a directory, move it elsewhere or pass the list of the files to read."
+            f"The name of a data file must end in one of {SUFFIXES}, or in .csv or .tsv and .gz. "
+            "Got a.npy.gz. Rename, unpack or convert it; in a directory, move it elsewhere or "
+            "pass the list of the files to read."
         )
 
 
@@ -41,12 +42,16 @@ def test_an_empty_directory_is_an_error(tmp_path):
     with pytest.raises(SourceError) as raised:
         as_source(tmp_path / "parts")
     assert str(raised.value) == (
-        f"The directory parts must hold files of the kinds {SUFFIXES}. It holds none. Check the path."
+        f"The directory parts must hold files of the kinds {SUFFIXES}. It holds none. Check the "
+        "path."
     )
 
 
 def test_files_that_do_not_fit_together_are_named(tmp_path):
-    text = "Files that are read together must agree in {}. a{}, but b{}. Leave one out or make them alike."
+    text = (
+        "Files that are read together must agree in {}. a{}, but b{}. Leave one out or make them "
+        "alike."
+    )
     save_npy(tmp_path, np.ones((3, 1200)), "a.npy")
     save_npy(tmp_path, np.ones((3, 2)), "b.npy")
     save_npz(tmp_path, np.ones((3, 2)), "b.npz")
@@ -55,7 +60,11 @@ def test_files_that_do_not_fit_together_are_named(tmp_path):
     for first, second, expected in (
         ("a.npy", "b.npy", text.format("width", ".npy has 1,200 columns", ".npy has 2")),
         ("a.csv", "b.npz", text.format("kind", ".csv has dense rows", ".npz has sparse rows")),
-        ("a.csv", "b.csv", text.format("their columns", ".csv has 'y' in column 1", ".csv has 'z'")),
+        (
+            "a.csv",
+            "b.csv",
+            text.format("their columns", ".csv has 'y' in column 1", ".csv has 'z'"),
+        ),
     ):
         with pytest.raises(SourceError) as raised:
             as_source([tmp_path / first, tmp_path / second])
@@ -68,9 +77,9 @@ def test_what_is_no_data_is_refused(data):
     with pytest.raises(TypeError) as raised:
         as_source(data)
     assert str(raised.value) == (
-        "`data` must be a 2-D array, a CSR matrix, the path of a file or directory, a list of paths, an Arrow table or "
-        "stream, an iterable of 2-D arrays, or a callable that returns a fresh iterator of them. "
-        f"Got {type(data).__name__}. Convert it with numpy.asarray."
+        "`data` must be a 2-D array, a CSR matrix, the path of a file or directory, a list of "
+        "paths, an Arrow table or stream, an iterable of 2-D arrays, or a callable that returns "
+        f"a fresh iterator of them. Got {type(data).__name__}. Convert it with numpy.asarray."
     )
 
 

@@ -1,4 +1,6 @@
-"""Data that must be refused with the file, the column or the reason, and not with an error of another library."""
+"""Data that must be refused with the file, the column or the reason, and not with an error of
+another library.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,18 @@ MASKED = {
     "mixture": lambda: models.TensorMixture(2).fit(NUMBERS),
     "mixture, stream": lambda: models.TensorMixture(2).partial_fit(NUMBERS),
     "mixture, private": lambda: models.TensorMixture(2, norm_bound=1.0, **PRIVATE).fit(NUMBERS),
-    "mixture, predict": lambda: models.TensorMixture(2, random_state=0).fit(NUMBERS.data).predict(NUMBERS),
+    "mixture, predict": lambda: (
+        models.TensorMixture(2, random_state=0).fit(NUMBERS.data).predict(NUMBERS)
+    ),
     "hidden Markov model": lambda: models.TensorHMM(2).fit(NUMBERS),
-    "symbols, private": lambda: models.TensorHMM(2, emissions="categorical", n_symbols=3, **PRIVATE).fit(CODES[:, :1]),
+    "symbols, private": lambda: models.TensorHMM(
+        2, emissions="categorical", n_symbols=3, **PRIVATE
+    ).fit(CODES[:, :1]),
     "independent components": lambda: models.TensorICA(2).fit(NUMBERS),
     "latent classes": lambda: models.LatentClasses(2).fit(CODES),
-    "latent classes, private": lambda: models.LatentClasses(2, **PRIVATE).fit(CODES, categories=[3] * 4),
+    "latent classes, private": lambda: models.LatentClasses(2, **PRIVATE).fit(
+        CODES, categories=[3] * 4
+    ),
     "topics": lambda: models.TensorLDA(2).fit(CODES),
     "topics, stream": lambda: models.TensorLDA(2).partial_fit(CODES),
     "topics, private": lambda: models.TensorLDA(2, **PRIVATE).fit(CODES),
@@ -33,7 +41,9 @@ MASKED = {
     "stream": lambda: odeco.decompose_stream(NUMBERS, 2),
     "iterator": lambda: odeco.decompose_stream(iter([NUMBERS]), 2),
     "pushed": lambda: odeco.OnlineDecomposer(2).partial_fit(NUMBERS),
-    "private": lambda: odeco.decompose_privately(NUMBERS, 2, unit="record", norm_bound=1.0, **PRIVATE),
+    "private": lambda: odeco.decompose_privately(
+        NUMBERS, 2, unit="record", norm_bound=1.0, **PRIVATE
+    ),
 }
 
 
@@ -50,7 +60,9 @@ def test_a_nested_column_of_a_table_is_named(suffix, tmp_path):
 
     path = tmp_path / f"t{suffix}"
     table = arrow.table({"a": [1.0, 2.0], "b": [{"x": 1}, {"x": 2}], "c": [[1, 2], [3]]})
-    parquet.write_table(table, path) if suffix == ".parquet" else feather.write_feather(table, str(path))
+    parquet.write_table(table, path) if suffix == ".parquet" else feather.write_feather(
+        table, str(path)
+    )
     with pytest.raises(ValueError, match="Column 'b' holds struct<x: int64>"):
         read_text_table(path)
     with pytest.raises(odeco.SourceError, match="Column 'b' holds struct<x: int64>"):
@@ -100,12 +112,19 @@ def test_texts_in_an_adjacency_matrix_are_refused():
 @pytest.mark.parametrize("read", [read_text_table, read_graph])
 def test_a_table_that_is_not_utf_8_is_named(read, tmp_path):
     (tmp_path / "t.csv").write_bytes("größe,b\n1,2\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"^t\.csv must be UTF-8 text\. It holds the byte 0xf6 out of place"):
+    with pytest.raises(
+        ValueError, match=r"^t\.csv must be UTF-8 text\. It holds the byte 0xf6 out of place"
+    ):
         read(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(
-    "arguments", [["topics", "-k", "2"], ["topics", "-k", "2", "--column", "txt"], ["learn", "hmm", "--symbol", "txt"]]
+    "arguments",
+    [
+        ["learn", "topics", "-k", "2"],
+        ["learn", "topics", "-k", "2", "--column", "txt"],
+        ["learn", "hmm", "--symbol", "txt"],
+    ],
 )
 def test_a_missing_column_lists_those_that_there_are(arguments, tmp_path, capsys):
     path = tmp_path / "t.csv"

@@ -17,7 +17,9 @@ from odeco.io import as_source, rebatch, skip_rows
 def test_rebatched_rows_are_those_of_the_concatenation(sizes, batch_size, sparse, single):
     rows = np.arange(2.0 * sum(sizes)).reshape(-1, 2).astype("f4" if single else "f8")
     blocks = np.split(rows, np.cumsum(sizes)[:-1]) if sizes else []
-    batches = list(rebatch(iter([sp.csr_array(block) if sparse else block for block in blocks]), batch_size))
+    batches = list(
+        rebatch(iter([sp.csr_array(block) if sparse else block for block in blocks]), batch_size)
+    )
     expected = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     assert [batch.shape for batch in batches] == [batch.shape for batch in expected]
     for batch, wanted in zip(batches, expected, strict=True):
@@ -49,17 +51,21 @@ def test_dense_and_sparse_rows_are_not_joined():
     with pytest.raises(SourceError) as raised:
         list(rebatch(blocks, 5))
     assert str(raised.value) == (
-        "The blocks of one batch must be all dense or all CSR. Row 3 begins a block of the other kind. "
-        "Convert the blocks to one of the two."
+        "The blocks of one batch must be all dense or all CSR. Row 3 begins a block of the other "
+        "kind. Convert the blocks to one of the two."
     )
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
 def test_sizes_are_checked_before_reading(size):
-    with pytest.raises(ValueError, match=f"^`batch_size` must be an int of at least 1. Got {size!r}.$"):
+    with pytest.raises(
+        ValueError, match=f"^`batch_size` must be an int of at least 1. Got {size!r}.$"
+    ):
         rebatch(dense_rows(), size)
     if size is not None:
-        with pytest.raises(ValueError, match=f"^`batch_rows` must be an int of at least 1. Got {size!r}.$"):
+        with pytest.raises(
+            ValueError, match=f"^`batch_rows` must be an int of at least 1. Got {size!r}.$"
+        ):
             as_source(dense_rows(), batch_rows=size)
 
 

@@ -23,7 +23,6 @@ from kinds import (
     save_npz,
     save_parquet,
     save_parts,
-    save_svmlight,
 )
 
 from odeco.errors import SourceError
@@ -32,11 +31,15 @@ from odeco.io import as_source, skip_rows
 AGAIN = "Nothing of its block was used; fix or drop the row (the first is row 0) and read again."
 
 
-@pytest.mark.parametrize(("bad", "what"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
 @pytest.mark.parametrize(
-    "save", [save_npy, save_npz, save_csv, save_svmlight, save_parquet, partial(save_feather, chunksize=50)]
+    ("bad", "what"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
 )
-def test_a_row_that_is_not_finite_is_named_and_the_blocks_before_it_are_read(tmp_path, save, bad, what):
+@pytest.mark.parametrize(
+    "save", [save_npy, save_npz, save_csv, save_parquet, partial(save_feather, chunksize=50)]
+)
+def test_a_row_that_is_not_finite_is_named_and_the_blocks_before_it_are_read(
+    tmp_path, save, bad, what
+):
     rows = np.ones((1300, 3))
     rows[1204, 1] = rows[1250, 0] = bad
     path = save(tmp_path, rows)
@@ -99,15 +102,18 @@ def test_a_null_is_named(tmp_path):
     pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "a.parquet")
     n_rows, error = read_until_error(as_source(tmp_path / "a.parquet", batch_rows=5))
     assert str(error) == (
-        "Row 15 of a.parquet holds no number in column 'n' (a null). Nothing of its block was used; "
-        "fix or drop the row (the first is row 0) and read again."
+        "Row 15 of a.parquet holds no number in column 'n' (a null). Nothing of its block was "
+        "used; fix or drop the row (the first is row 0) and read again."
     )
     assert (n_rows, error.path, error.row) == (15, tmp_path / "a.parquet", 15)
 
 
 def test_a_block_of_another_width_is_named():
     n_rows, error = read_until_error(as_source([np.ones((1500, 3)), np.ones((2, 4))]))
-    assert str(error) == "All rows of the stream must have 3 columns. Row 1,500 has 4. Fix it and read again."
+    assert (
+        str(error)
+        == "All rows of the stream must have 3 columns. Row 1,500 has 4. Fix it and read again."
+    )
     assert (n_rows, error.row) == (1500, 1500)
 
 
@@ -115,14 +121,17 @@ def test_a_demanded_width_that_a_source_does_not_have_is_an_error(tmp_path):
     path = save_npy(tmp_path, dense_rows())
     with pytest.raises(SourceError) as raised:
         as_source(path, n_features=1)
-    assert str(raised.value) == "All rows of rows.npy must have 1 column. Row 0 has 5. Fix it and read again."
+    assert (
+        str(raised.value)
+        == "All rows of rows.npy must have 1 column. Row 0 has 5. Fix it and read again."
+    )
 
 
 def test_a_block_of_the_other_kind_is_named():
     _, error = read_until_error(as_source([np.ones((3, 2)), sp.csr_array(np.ones((3, 2)))]))
     assert str(error) == (
-        "The blocks of the stream must be all dense or all CSR. Row 3 begins a block of the other kind. "
-        "Convert the blocks to one of the two."
+        "The blocks of the stream must be all dense or all CSR. Row 3 begins a block of the other "
+        "kind. Convert the blocks to one of the two."
     )
 
 
@@ -130,12 +139,14 @@ SINGLE = "Reshape it, x[None, :] for a single row x."
 TENSOR = "If it is a tensor, call odeco.decompose instead; rows are reshaped with X.reshape(-1, d)."
 
 
-@pytest.mark.parametrize(("block", "shape"), [(np.ones(3), "(3,)"), (None, "()"), (np.ones((1, 2, 3)), "(1, 2, 3)")])
+@pytest.mark.parametrize(
+    ("block", "shape"), [(np.ones(3), "(3,)"), (None, "()"), (np.ones((1, 2, 3)), "(1, 2, 3)")]
+)
 def test_a_block_that_is_not_two_dimensional_is_named(block, shape):
     _, error = read_until_error(as_source([np.ones((2, 3)), block]))
     assert str(error) == (
-        f"The block at row 2 of the stream must be two-dimensional, rows by columns. Got shape {shape}. "
-        f"{TENSOR if np.ndim(block) > 2 else SINGLE}"
+        "The block at row 2 of the stream must be two-dimensional, rows by columns. Got shape "
+        f"{shape}. {TENSOR if np.ndim(block) > 2 else SINGLE}"
     )
     assert error.row == 2
 
@@ -144,14 +155,19 @@ def test_a_block_with_rows_of_different_lengths_is_refused():
     with pytest.raises(SourceError) as raised:
         as_source([[[1.0, 2.0], [3.0]]])
     assert str(raised.value) == (
-        "The block at row 0 of the stream must hold real numbers: floats of at most 64 bits, integers or bools. "
-        "It holds list. Convert it to float64."
+        "The block at row 0 of the stream must hold real numbers: floats of at most 64 bits, "
+        "integers or bools. It holds list. Convert it to float64."
     )
 
 
-@pytest.mark.parametrize("rows", [np.ones((2, 2), complex), np.ones((2, 2), object), np.full((2, 2), "1")])
+@pytest.mark.parametrize(
+    "rows", [np.ones((2, 2), complex), np.ones((2, 2), object), np.full((2, 2), "1")]
+)
 def test_what_is_no_real_number_is_refused(tmp_path, rows):
-    text = "must hold real numbers: floats of at most 64 bits, integers or bools. It holds {}. Convert it to float64."
+    text = (
+        "must hold real numbers: floats of at most 64 bits, integers or bools. It holds {}. "
+        "Convert it to float64."
+    )
     with pytest.raises(SourceError) as raised:
         as_source(rows)
     assert str(raised.value) == "The array " + text.format(rows.dtype)
@@ -177,8 +193,9 @@ def test_a_column_that_is_no_number_is_named(tmp_path):
         with pytest.raises(SourceError) as raised:
             as_source(data)
         assert str(raised.value) == (
-            f"All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools, or lists of "
-            "them. Column 'label' holds string. Convert it to float64, or leave it out."
+            f"All columns of {name} must hold real numbers: floats of at most 64 bits, integers "
+            "or bools, or lists of them. Column 'label' holds string. Convert it to float64, or "
+            "leave it out."
         )
 
 
@@ -186,8 +203,8 @@ def test_a_mask_is_not_lost():
     with pytest.raises(SourceError) as raised:
         as_source(np.ma.masked_invalid([[1.0, np.nan]]))
     assert str(raised.value) == (
-        "The array must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
-        "Fill them with X.filled(value), or drop those rows."
+        "The array must not be masked. Got a MaskedArray, whose hidden entries would be read as "
+        "numbers. Fill them with X.filled(value), or drop those rows."
     )
 
 

@@ -34,9 +34,13 @@ def test_memory_does_not_grow_with_the_file(tmp_path, order, how):
         pytest.skip("pages cannot be given back here")
     path = tmp_path / "rows.npy"
     # 300 MB of zeros that take no room on the disk.
-    np.lib.format.open_memmap(path, "w+", np.float32, (75_000, 1000), fortran_order=order == "F").flush()
+    np.lib.format.open_memmap(
+        path, "w+", np.float32, (75_000, 1000), fortran_order=order == "F"
+    ).flush()
     command = [sys.executable, "-c", textwrap.dedent(READ_AND_MEASURE), str(path), how]
-    n_rows, growth = map(int, subprocess.run(command, check=True, capture_output=True).stdout.split())
+    n_rows, growth = map(
+        int, subprocess.run(command, check=True, capture_output=True).stdout.split()
+    )
     assert n_rows == 75_000
     # Two stretches of 16 MB; the rest is room for the allocator.
     assert growth < 60e6
@@ -80,16 +84,28 @@ def test_memory_does_not_grow_with_the_table(tmp_path, how):
         pytest.importorskip(module)
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
-    rows = np.random.default_rng(0).integers(0, 9, (10_000, 100)).astype(float)  # small numbers take few bytes
+    rows = (
+        np.random.default_rng(0).integers(0, 9, (10_000, 100)).astype(float)
+    )  # small numbers take few bytes
     group = arrow.table({f"x{i}": rows[:, i] for i in range(100)})
     with parquet.ParquetWriter(path, group.schema) as writer:
         for _ in range(round(_TABLE / _GROUP)):
             writer.write_table(group)
-    command = [sys.executable, "-c", textwrap.dedent(READ_A_TABLE), str(path), how, str(Path(__file__).parent)]
-    last = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(READ_A_TABLE),
+        str(path),
+        how,
+        str(Path(__file__).parent),
+    ]
+    last = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[
+        -1
+    ]
     n_rows, growth = map(int, last.split())
     assert n_rows == 10_000 * round(_TABLE / _GROUP)
-    # Half of the table: other libraries keep some row groups per thread, and none of them keeps all.
+    # Half of the table: other libraries keep some row groups per thread, and none of them keeps
+    # all.
     assert growth < _TABLE / 2
 
 
@@ -100,12 +116,16 @@ def test_blocks_that_are_kept_stay_as_they_are(tmp_path, n_columns, dtype):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = np.random.default_rng(0).standard_normal((700, n_columns)).astype(dtype)
     path = tmp_path / "rows.parquet"
-    parquet.write_table(arrow.table({f"x{i}": rows[:, i] for i in range(n_columns)}), path, row_group_size=150)
+    parquet.write_table(
+        arrow.table({f"x{i}": rows[:, i] for i in range(n_columns)}), path, row_group_size=150
+    )
     np.testing.assert_array_equal(np.concatenate(list(as_source(path, batch_rows=40))), rows)
     views, at = [], 0
     for place, block in enumerate(as_source(path, batch_rows=40)):
         if place % 3:  # of the other blocks nothing is kept
-            views.append((at, block.T[1:, ::2].reshape(-1)[:7] if place % 2 else memoryview(block[1])))
+            views.append(
+                (at, block.T[1:, ::2].reshape(-1)[:7] if place % 2 else memoryview(block[1]))
+            )
         at += len(block)
     for at, view in views:
         if isinstance(view, memoryview):

@@ -1,4 +1,6 @@
-"""Object stores: what is not there, what may not be read, and what goes away in the middle of a run."""
+"""Object stores: what is not there, what may not be read, and what goes away in the middle of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +29,34 @@ def store():
 
 def test_an_object_or_a_bucket_that_is_not_there_is_a_missing_file(store, tmp_path):
     url = store.put(save_npy(tmp_path, dense_rows()))
-    for missing in (url.replace("rows.npy", "nowhere.npy"), f"s3://no-such-bucket/rows.npy{store.query}"):
+    for missing in (
+        url.replace("rows.npy", "nowhere.npy"),
+        f"s3://no-such-bucket/rows.npy{store.query}",
+    ):
         with pytest.raises(FileNotFoundError, match=r"s3://[\w.-]+/\w+\.npy'$"):
             as_source(missing)
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_does_not_answer_and_missing_credentials_say_what_to_check(store, tmp_path, monkeypatch):
-    with pytest.raises(SourceError, match=r"s3://b/x\.npy must be reachable, with credentials that may read it"):
+def test_an_endpoint_that_does_not_answer_and_missing_credentials_say_what_to_check(
+    store, tmp_path, monkeypatch
+):
+    with pytest.raises(
+        SourceError, match=r"s3://b/x\.npy must be reachable, with credentials that may read it"
+    ):
         as_source("s3://b/x.npy?endpoint_override=127.0.0.1%3A9&scheme=http&region=us-east-1")
     url = store.put(save_npy(tmp_path, dense_rows()))
     path = as_path(url)
 
     def refuse(*_):
-        raise PermissionError("AWS Error ACCESS_DENIED during HeadObject operation: No response body.")
+        raise PermissionError(
+            "AWS Error ACCESS_DENIED during HeadObject operation: No response body."
+        )
 
     monkeypatch.setattr("odeco.io.urls._filesystem", refuse)
-    with pytest.raises(SourceError, match=r"credentials that may read it\. It is not: AWS Error ACCESS_DENIED"):
+    with pytest.raises(
+        SourceError, match=r"credentials that may read it\. It is not: AWS Error ACCESS_DENIED"
+    ):
         path.stat()
 
 
@@ -79,7 +92,9 @@ def test_an_object_that_is_replaced_is_noticed_at_the_end_of_the_pass(store, tmp
         list(blocks)
 
 
-def test_an_object_that_is_taken_away_ends_the_run_and_written_again_it_is_other_data(store, tmp_path):
+def test_an_object_that_is_taken_away_ends_the_run_and_written_again_it_is_other_data(
+    store, tmp_path
+):
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((6_000, 6)) + 3 * np.eye(6)[rng.integers(0, 3, 6_000)]
     (tmp_path / "parts").mkdir()
@@ -94,7 +109,12 @@ def test_an_object_that_is_taken_away_ends_the_run_and_written_again_it_is_other
             store.files.delete_file(fifth)
             gone.append(progress.n_rows)
 
-    settings = {"rng": 0, "n_passes": 1, "checkpoint": tmp_path / "run.ckpt", "checkpoint_seconds": 0}
+    settings = {
+        "rng": 0,
+        "n_passes": 1,
+        "checkpoint": tmp_path / "run.ckpt",
+        "checkpoint_seconds": 0,
+    }
     with pytest.raises((SourceError, FileNotFoundError), match=r"4\.npy"):
         odeco.decompose_stream(url, 3, callback=take_away, **settings)
     assert (tmp_path / "run.ckpt").exists()
@@ -104,14 +124,18 @@ def test_an_object_that_is_taken_away_ends_the_run_and_written_again_it_is_other
         odeco.decompose_stream(url, 3, **settings)
 
 
-def test_a_connection_that_breaks_off_names_the_row_and_the_run_resumes_bit_for_bit(store, tmp_path, monkeypatch):
+def test_a_connection_that_breaks_off_names_the_row_and_the_run_resumes_bit_for_bit(
+    store, tmp_path, monkeypatch
+):
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((40_000, 6)) + 3 * np.eye(6)[rng.integers(0, 3, 40_000)]
     url = store.put(save_parquet(tmp_path, rows, row_group_size=2_000))
     expected = odeco.decompose_stream(url, 3, rng=0, n_passes=1)
     reader = pytest.importorskip("pyarrow.parquet").ParquetFile
     asked, real = [], reader.iter_batches
-    monkeypatch.setattr(odeco.io.arrow, "_REQUEST_BYTES", 1)  # every row group is a request of its own
+    monkeypatch.setattr(
+        odeco.io.arrow, "_REQUEST_BYTES", 1
+    )  # every row group is a request of its own
 
     def fail_later(*arguments, **options):
         asked.append(arguments)
@@ -119,9 +143,16 @@ def test_a_connection_that_breaks_off_names_the_row_and_the_run_resumes_bit_for_
             raise OSError("AWS Error NETWORK_CONNECTION during GetObject operation")
         return real(*arguments, **options)
 
-    settings = {"rng": 0, "n_passes": 1, "checkpoint": tmp_path / "run.ckpt", "checkpoint_seconds": 0}
+    settings = {
+        "rng": 0,
+        "n_passes": 1,
+        "checkpoint": tmp_path / "run.ckpt",
+        "checkpoint_seconds": 0,
+    }
     monkeypatch.setattr(reader, "iter_batches", fail_later)
-    with pytest.raises(SourceError, match=r"can no longer be reached from row [\d,]+ on: AWS Error NETWORK"):
+    with pytest.raises(
+        SourceError, match=r"can no longer be reached from row [\d,]+ on: AWS Error NETWORK"
+    ):
         odeco.decompose_stream(url, 3, **settings)
     monkeypatch.setattr(reader, "iter_batches", real)
     resumed = odeco.decompose_stream(url, 3, **settings)
@@ -133,7 +164,9 @@ def test_a_schema_that_changes_between_files_is_named_before_any_row_is_read(sto
     folder = save_hive(tmp_path, dense_rows())
     save_parquet(folder / "year=1/day=2", dense_rows()[:, :4], "other.parquet")
     for data in (folder, store.put(folder)):
-        with pytest.raises(SourceError, match=r"agree in width\. year=1/day=0/rows\.parquet has 5 columns, but "):
+        with pytest.raises(
+            SourceError, match=r"agree in width\. year=1/day=0/rows\.parquet has 5 columns, but "
+        ):
             as_source(data)
 
 
@@ -152,10 +185,12 @@ def test_commands_read_from_a_store(store, tmp_path, capsys):
     labels = tmp_path / "labels.csv"
     assert run_command(["learn", "mixture", url, "-k", "2", "--labels", str(labels)]) == 0
     assert len(labels.read_text().splitlines()) == 201
-    assert run_command(["stream", url, "-k", "1"]) == 0
+    assert run_command(["decompose", "--rows", url, "-k", "1"]) == 0
     assert run_command(["info", url, "--json"]) == 0
     capsys.readouterr()
-    assert run_command(["stream", url.replace("rows.csv", "nowhere.csv"), "-k", "1"]) != 0
+    assert (
+        run_command(["decompose", "--rows", url.replace("rows.csv", "nowhere.csv"), "-k", "1"]) != 0
+    )
     assert "nowhere.csv" in capsys.readouterr().err
     for arguments in (["report", url], ["learn", "mixture", url, "--out", "s3://bucket/model.npz"]):
         assert run_command(arguments) != 0

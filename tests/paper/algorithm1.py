@@ -1,4 +1,6 @@
-"""Algorithm 1 of the paper, line by line, one vector at a time. Slow on purpose: the library is compared with it."""
+"""Algorithm 1 of the paper, line by line, one vector at a time. Slow on purpose: the library is
+compared with it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import numpy as np
 
 
 def robust_tensor_power_method(T, k, L, R, draw_start):
-    """Return the pairs (λ̂, v̂). `draw_start(i, tau)` is line 3: a unit vector for component i, repetition tau."""
+    """Return the pairs (λ̂, v̂). `draw_start(i, tau)` is line 3: a unit vector for component i,
+    repetition tau.
+    """
     T = T.copy()
     pairs = []
     for i in range(k):

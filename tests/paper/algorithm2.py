@@ -1,7 +1,8 @@
 """Algorithm 2 of the paper, line by line, one row and one vector at a time.
 
-Corrections to the text: line 6 adds (x_l' u)^2 x_l, where the paper has x_i; line 7 takes xi with the unit vector
-u_t, where the paper has u-tilde_t. The weight is accumulated at u_{R-1} and paired with u_R, as printed.
+Corrections to the text: line 6 adds (x_l' u)^2 x_l, where the paper has x_i; line 7 takes xi with
+the unit vector u_t, where the paper has u-tilde_t. The weight is accumulated at u_{R-1} and paired
+with u_R, as printed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import numpy as np
 
 
 def online_robust_tensor_power_method(rows, k, L, R, n, draw_start):
-    """Return the pairs (λ̂, v̂) and the number of rows read. `draw_start(i, tau)` is a unit vector (line 3)."""
+    """Return the pairs (λ̂, v̂) and the number of rows read. `draw_start(i, tau)` is a unit vector
+    (line 3).
+    """
     stream = iter(rows)
     pairs, n_read = [], 0
     for i in range(k):

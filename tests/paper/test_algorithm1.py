@@ -56,7 +56,11 @@ def test_every_question_is_asked_once():
             return np.sum(block**3, axis=0)
 
     k, R = 3, 7
-    for weight_from, n_images, n_values in [("image", k * (R + 1), 0), ("value", k * R, k), ("last_image", k * R, 0)]:
+    for weight_from, n_images, n_values in [
+        ("image", k * (R + 1), 0),
+        ("value", k * R, k),
+        ("last_image", k * R, 0),
+    ]:
         oracle = Counting()
         run(oracle, Schedule(k, 4, R, weight_from=weight_from), rng=0)
         assert (oracle.n_images, oracle.n_values) == (n_images, n_values), weight_from

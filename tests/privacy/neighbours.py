@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.sums import PrivateSums
 
 N = 6
 
 
 def random_row(rng, d, bound, centre):
-    """Return a row of any length; now and then one that is huge, tiny, along an axis, the centre, or no number."""
+    """Return a row of any length; now and then one that is huge, tiny, along an axis, the centre,
+    or no number.
+    """
     kind, direction = rng.integers(9), rng.standard_normal(d)
     if kind == 0:
         return np.full(d, [np.nan, np.inf, -np.inf, 1.7e308, 5e-324][rng.integers(5)])
@@ -25,10 +27,14 @@ def random_row(rng, d, bound, centre):
 
 
 def largest_move(ask, hold, relation, *, bound, centre):
-    """Assert that no neighbour moves a sum by more than declared, and return the largest move as a share of that."""
+    """Assert that no neighbour moves a sum by more than declared, and return the largest move as a
+    share of that.
+    """
     d = len(centre)
     asked = ask(hold(np.zeros((N, d))))
-    declared = PrivateSums(Guarantee(1.0, 1e-6), N, record="row", neighbour_relation=relation).sensitivity(asked)
+    declared = PrivateSums(
+        Guarantee(1.0, 1e-6), N, record="row", neighbour_relation=relation
+    ).sensitivity(asked)
     rng, worst = np.random.default_rng(0), 0.0
     for _ in range(300):
         rows = np.array([random_row(rng, d, bound, centre) for _ in range(N)])

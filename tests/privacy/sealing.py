@@ -1,7 +1,8 @@
-"""A private run seen from outside: what it releases is replaced by constants, or recorded and played back.
+"""A private run seen from outside: what it releases is replaced by constants, or recorded and
+played back.
 
-All that a private run may say about its data goes through one call, `odeco.privacy.noise.noisy`. Whoever takes its
-place sees every exact answer, and decides what is released.
+All that a private run may say about its data goes through one call, `odeco.privacy.noise.noisy`.
+Whoever takes its place sees every exact answer, and decides what is released.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ from odeco.privacy.report import forget_all
 
 @contextlib.contextmanager
 def releasing(release: Callable[[Any, float, Any], Any]) -> Iterator[None]:
-    """Let `release` take the place of the noise: it gets the exact answer, the scale and the source."""
+    """Let `release` take the place of the noise: it gets the exact answer, the scale and the
+    source.
+    """
     with mock.patch.object(_release, "noisy", release):
         yield
 
 
 class Constants:
-    """Releases numbers that depend on the place of a release in its run, its shape and its scale, which are public."""
+    """Releases numbers that depend on the place of a release in its run, its shape and its scale,
+    which are public.
+    """
 
     def __init__(self) -> None:
         self.n_released = 0
@@ -50,22 +55,30 @@ _above = _release.above
 
 
 def pass_the_same_keys(keys: Any, numbers: Any, threshold: float) -> Any:
-    """Let the same keys pass with the same numbers: the real ones, with all that travels with them."""
-    assert np.isin(PASSED, keys).all(), "all data sets of an entry point must have the words that pass"
+    """Let the same keys pass with the same numbers: the real ones, with all that travels with
+    them.
+    """
+    assert np.isin(PASSED, keys).all(), (
+        "all data sets of an entry point must have the words that pass"
+    )
     constant = [threshold + PASSED.index(key) if key in PASSED else -np.inf for key in keys]
     return _above(keys, np.array(constant), threshold)
 
 
-# ---- outcomes -----------------------------------------------------------------------------------------------------
+# ---- outcomes ------------------------------------------------------------------------------------
 
 
 def outcome(run: Callable[[], object], folder: Path) -> dict[str, Any]:
     """Return all that can be seen of a run in an empty folder whose releases are constants.
 
-    That is what it returns or raises, its warnings, what it writes to stdout, stderr and the log, and the files.
+    That is what it returns or raises, its warnings, what it writes to stdout, stderr and the log,
+    and the files.
     """
     forget_all()  # objects of earlier runs
-    before, said = Path.cwd(), {"stdout": io.StringIO(), "stderr": io.StringIO(), "log": io.StringIO()}
+    before, said = (
+        Path.cwd(),
+        {"stdout": io.StringIO(), "stderr": io.StringIO(), "log": io.StringIO()},
+    )
     folder.mkdir()
     handler = logging.StreamHandler(said["log"])
     logging.getLogger().addHandler(handler)
@@ -93,7 +106,12 @@ def outcome(run: Callable[[], object], folder: Path) -> dict[str, Any]:
         if path.is_file() and "data" not in path.parts[-2:]
     }
     texts = {name: stream.getvalue() for name, stream in said.items()}
-    return {"ended": ended, "warned": [str(each.message) for each in warned], "files": files, **texts}
+    return {
+        "ended": ended,
+        "warned": [str(each.message) for each in warned],
+        "files": files,
+        **texts,
+    }
 
 
 def plain(value: Any) -> Any:
@@ -101,7 +119,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return (str(value.dtype), value.shape, value.tobytes())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [type(value).__name__, *((f.name, plain(getattr(value, f.name))) for f in dataclasses.fields(value))]
+        return [
+            type(value).__name__,
+            *((f.name, plain(getattr(value, f.name))) for f in dataclasses.fields(value)),
+        ]
     if hasattr(value, "weights") and hasattr(value, "vectors"):
         return [type(value).__name__, plain(value.weights), plain(value.vectors)]
     if isinstance(value, dict):
@@ -114,11 +135,13 @@ def plain(value: Any) -> Any:
 def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     """Return what differs between two outcomes, in words for the reader of a failing test."""
     return [
-        f"{name}: {first[name]!r:.300} became {second[name]!r:.300}" for name in first if first[name] != second[name]
+        f"{name}: {first[name]!r:.300} became {second[name]!r:.300}"
+        for name in first
+        if first[name] != second[name]
     ]
 
 
-# ---- data that differ as much as data can --------------------------------------------------------------------------
+# ---- data that differ as much as data can --------------------------------------------------------
 
 
 def wild_rows(n_rows: int, n_features: int) -> dict[str, Any]:
@@ -129,7 +152,8 @@ def wild_rows(n_rows: int, n_features: int) -> dict[str, Any]:
     one_bad[3, 1] = np.nan
     repeated = sparse.csr_array(normal)
     repeated = sparse.csr_array(
-        (np.repeat(repeated.data, 2), np.repeat(repeated.indices, 2), 2 * repeated.indptr), shape=normal.shape
+        (np.repeat(repeated.data, 2), np.repeat(repeated.indices, 2), 2 * repeated.indptr),
+        shape=normal.shape,
     )
     return {
         "normal": normal,
@@ -167,7 +191,7 @@ def wild_tensors(dimension: int, order: int) -> dict[str, Any]:
     }
 
 
-# ---- text files ---------------------------------------------------------------------------------------------------
+# ---- text files ----------------------------------------------------------------------------------
 
 
 def write_lines(lines, path):
@@ -180,10 +204,6 @@ def write_lines_below_names(lines, path):
 
 def separated(rows):
     return [",".join(map(repr, row)).encode() for row in rows.tolist()]
-
-
-def in_pairs(rows):
-    return [b"1 " + b" ".join(b"%d:%r" % (i, x) for i, x in enumerate(row, 1) if x) for row in rows.tolist()]
 
 
 #: Lines that are no rows of five numbers, in one format or in both.
@@ -227,12 +247,14 @@ NOT_NUMBERS = [
 ]
 
 
-# ---- transcripts ---------------------------------------------------------------------------------------------------
+# ---- transcripts ---------------------------------------------------------------------------------
 
 
 @dataclass
 class Transcript:
-    """What a run released, with the exact answers and the scales of the noise: all that an attacker can wish for."""
+    """What a run released, with the exact answers and the scales of the noise: all that an attacker
+    can wish for.
+    """
 
     exact: list[Any] = field(default_factory=list)
     scales: list[float] = field(default_factory=list)
@@ -255,7 +277,9 @@ def record(run: Callable[[], object], noise: Any = None) -> tuple[object, Transc
 
 
 def play_back(run: Callable[[], object], released: list[Any]) -> tuple[object, Transcript]:
-    """Run on other data, as if the same answers had been released: its questions are then the same."""
+    """Run on other data, as if the same answers had been released: its questions are then the
+    same.
+    """
     seen, left = Transcript(), iter(released)
 
     def played(value: Any, scale: float, source: Any) -> Any:
@@ -270,7 +294,9 @@ def play_back(run: Callable[[], object], released: list[Any]) -> tuple[object, T
 
 
 def log_likelihood_ratio(own: Transcript, other: Transcript) -> float:
-    """Return the logarithm of how much likelier the transcript is for the other data than for its own."""
+    """Return the logarithm of how much likelier the transcript is for the other data than for its
+    own.
+    """
     total = 0.0
     for f, g, scale, y in zip(own.exact, other.exact, own.scales, own.released, strict=True):
         total += float(np.sum((y - (f + g) / 2) * (g - f))) / scale**2

@@ -1,4 +1,6 @@
-"""The curve against high precision, its inverses against dp-accounting, and always on the safe side."""
+"""The curve against high precision, its inverses against dp-accounting, and always on the safe
+side.
+"""
 
 import math
 
@@ -46,7 +48,9 @@ def test_the_curve_has_the_right_limits():
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_gdp_mu_is_just_below_the_largest_mu_that_keeps_the_guarantee(epsilon, delta):
     mu = gdp_mu(epsilon, delta)
-    assert exact_delta(epsilon, mu * (1 + ROOM / 2)) <= exactly.mpf(delta)  # as far as a ledger may let it go
+    assert exact_delta(epsilon, mu * (1 + ROOM / 2)) <= exactly.mpf(
+        delta
+    )  # as far as a ledger may let it go
     assert exact_delta(epsilon, mu * (1 + 2 * ROOM)) > exactly.mpf(delta)
 
 
@@ -75,7 +79,9 @@ def test_what_was_calibrated_never_reports_more_than_was_asked(epsilon, delta):
 @pytest.mark.parametrize("n_releases", [1, 7, 264, 10_000])
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0, 10.0])
-def test_noise_multiplier_equals_that_of_dp_accounting_and_is_never_below_the_exact_one(epsilon, delta, n_releases):
+def test_noise_multiplier_equals_that_of_dp_accounting_and_is_never_below_the_exact_one(
+    epsilon, delta, n_releases
+):
     import dp_accounting
 
     ours = noise_multiplier(epsilon, delta, n_releases)
@@ -95,16 +101,23 @@ def test_the_paper_s_noise_is_algorithm_3_to_the_letter():
 
 
 def test_leaving_the_restarts_out_of_k_gives_too_little_noise():
-    assert paper_noise_multiplier(1.0, 1e-6, 3 * 11) < paper_noise_multiplier(1.0, 1e-6, 3 * 8 * 11) / 2.5
+    assert (
+        paper_noise_multiplier(1.0, 1e-6, 3 * 11)
+        < paper_noise_multiplier(1.0, 1e-6, 3 * 8 * 11) / 2.5
+    )
     too_little = noise_multiplier(1.0, 1e-6, 3 * 11)
-    assert delta_of(1.0, math.sqrt(3 * 8 * 11) / too_little) > 1e-3  # a thousand times the δ that was promised
+    assert (
+        delta_of(1.0, math.sqrt(3 * 8 * 11) / too_little) > 1e-3
+    )  # a thousand times the δ that was promised
 
 
 @pytest.mark.parametrize("n_releases", [1, 10, 264, 10_000])
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 10.0, 30.0])
 def test_the_paper_s_noise_is_enough_where_it_is_used(epsilon, delta, n_releases):
-    ratio = paper_noise_multiplier(epsilon, delta, n_releases) / noise_multiplier(epsilon, delta, n_releases)
+    ratio = paper_noise_multiplier(epsilon, delta, n_releases) / noise_multiplier(
+        epsilon, delta, n_releases
+    )
     assert ratio > 1
     if delta == 1e-6 and 0.1 <= epsilon <= 10:
         assert 4 < ratio < 9
@@ -117,15 +130,20 @@ def test_the_paper_s_noise_is_not_enough_for_a_huge_epsilon():
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, 1e18, math.inf, math.nan, None, "1", True])
 @pytest.mark.parametrize(
-    "function", [gdp_mu, lambda e, d: noise_multiplier(e, d, 1), lambda e, d: paper_noise_multiplier(e, d, 1)]
+    "function",
+    [gdp_mu, lambda e, d: noise_multiplier(e, d, 1), lambda e, d: paper_noise_multiplier(e, d, 1)],
 )
 def test_epsilon_must_be_positive_and_not_too_large_to_compute_with(function, epsilon):
-    with pytest.raises(ValueError, match=r"^`epsilon` must be a number above 0 and below 1e\+12\. Got "):
+    with pytest.raises(
+        ValueError, match=r"^`epsilon` must be a number above 0 and below 1e\+12\. Got "
+    ):
         function(epsilon, 1e-6)
 
 
 @pytest.mark.parametrize("delta", [0, 1, 1.0, -1e-6, math.nan, None])
-@pytest.mark.parametrize("function", [gdp_mu, epsilon_of, lambda e, d: paper_noise_multiplier(e, d, 1)])
+@pytest.mark.parametrize(
+    "function", [gdp_mu, epsilon_of, lambda e, d: paper_noise_multiplier(e, d, 1)]
+)
 def test_delta_must_be_strictly_between_0_and_1(function, delta):
     with pytest.raises(ValueError, match=r"^`delta` must be a number above 0 and below 1. Got "):
         function(1.0, delta)

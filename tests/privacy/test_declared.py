@@ -1,5 +1,6 @@
-"""What is declared covers what a neighbour does: to signed and non-negative records, to tensors of every order, to
-entries that are stored twice, and to the rounding errors of both neighbours."""
+"""What is declared covers what a neighbour does: to signed and non-negative records, to tensors of
+every order, to entries that are stored twice, and to the rounding errors of both neighbours.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +14,12 @@ from scipy import sparse
 from sealing import record
 
 import odeco
-from odeco.models import TensorLDA
 from odeco.privacy import EntryLevel, RecordLevel, epsilon_of, gdp_mu
+from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.answers import HeldAnswers, Questions
 from odeco.privacy.holders.documents import BoundedCounts, WordVotes
 from odeco.privacy.holders.rows import BoundedRows
 from odeco.privacy.holders.sequences import PrivateSequences
-from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.noise import SeededNoiseForTests, grid_of, rounding_slack
 from odeco.privacy.sensitivity import RecordSensitivities
 from odeco.privacy.sums import PrivateSums
@@ -35,11 +35,13 @@ def unit_columns(seed, width, dimension=D):
     return block / np.linalg.norm(block, axis=0)
 
 
-# ---- records without negative numbers -----------------------------------------------------------------------------
+# ---- records without negative numbers ------------------------------------------------------------
 
 
 def nonnegative_pairs(generator, norm):
-    """Yield pairs of records without negative entries: along axes, at random, equal, and one of them zero."""
+    """Yield pairs of records without negative entries: along axes, at random, equal, and one of
+    them zero.
+    """
     axes = np.eye(D)
     yield from ((norm * axes[i], norm * axes[j]) for i in range(D) for j in range(D))
     yield norm * axes[0], np.zeros(D)
@@ -59,7 +61,13 @@ def test_no_non_negative_record_moves_an_answer_further_than_root_two_and_some_a
     mine = slice(0, 3) if users else slice(0, 1)
     settings = {"norm_bound": norm, "order": order, "nonnegative": True, "groups": groups}
     closest = {}
-    for basis in (np.eye(D)[:, :2], np.eye(D)[:, :1], unit_columns(1, 2), unit_columns(2, 1), -np.eye(D)[:, :1]):
+    for basis in (
+        np.eye(D)[:, :2],
+        np.eye(D)[:, :1],
+        unit_columns(1, 2),
+        unit_columns(2, 1),
+        -np.eye(D)[:, :1],
+    ):
         for x, y in nonnegative_pairs(generator, norm):
             held = []
             for record_of_one in (x, y):
@@ -79,9 +87,11 @@ def test_no_non_negative_record_moves_an_answer_further_than_root_two_and_some_a
                 before, after = (each.packed() for each in held)
                 assert np.linalg.norm(before - after) <= held[0].packed_sensitivity()
                 closest["packed"] = max(
-                    closest.get("packed", 0.0), np.linalg.norm(before - after) / held[0].packed_sensitivity()
+                    closest.get("packed", 0.0),
+                    np.linalg.norm(before - after) / held[0].packed_sensitivity(),
                 )
-    # With one column two answers cannot be √2 apart, for they lie on one line: only its value has a sharper bound.
+    # With one column two answers cannot be √2 apart, for they lie on one line: only its value has a
+    # sharper bound.
     attained = [key for key in closest if key == "packed" or key[1] == 2 or key[0] == "value"]
     assert min(closest[key] for key in attained) > 0.99
     assert max(closest.values()) <= 1
@@ -110,28 +120,38 @@ def test_non_negative_records_get_less_noise_and_the_plan_and_the_report_say_so(
     common = {**BUDGET, "unit": "record", "norm_bound": 1.0}
     for mechanism in ("input", "joint", "core", "subspace", "wang2016"):
         signed, cut = (
-            decompose_privately(rows, 1, **common, mechanism=mechanism, nonnegative=flag, rng=0).privacy
+            decompose_privately(
+                rows, 1, **common, mechanism=mechanism, nonnegative=flag, rng=0
+            ).privacy
             for flag in (None, True)
         )
-        release = 0 if mechanism == "joint" else -1  # its later questions depend on the noise of the earlier ones
+        release = (
+            0 if mechanism == "joint" else -1
+        )  # its later questions depend on the noise of the earlier ones
         ratio = signed.charges[release].sensitivity / cut.charges[release].sensitivity
-        expected = 2 if mechanism == "wang2016" else math.sqrt(2)  # whose last release is a single value
+        expected = (
+            2 if mechanism == "wang2016" else math.sqrt(2)
+        )  # whose last release is a single value
         assert ratio == pytest.approx(expected, rel=1e-6)
         assert "non-negative" in cut.neighbours
     plans = [
-        plan_privacy(dimension=20, n_components=2, n_units=1000, nonnegative=flag, **common)["joint"].smallest_signal
+        plan_privacy(dimension=20, n_components=2, n_units=1000, nonnegative=flag, **common)[
+            "joint"
+        ].smallest_signal
         for flag in (None, True)
     ]
     assert plans[0] / plans[1] == pytest.approx(math.sqrt(2))
 
 
-# ---- tensors of every order ---------------------------------------------------------------------------------------
+# ---- tensors of every order ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [4, 5])
 @pytest.mark.parametrize("relation", ["distinct", "literal"])
 @pytest.mark.parametrize("width", [1, 2])
-def test_no_neighbour_of_a_tensor_of_higher_order_moves_an_answer_further_than_declared(order, relation, width):
+def test_no_neighbour_of_a_tensor_of_higher_order_moves_an_answer_further_than_declared(
+    order, relation, width
+):
     d = 3
     T = odeco.symmetrize(np.random.default_rng(0).standard_normal((d,) * order))
     basis = unit_columns(1, width, d)
@@ -160,7 +180,9 @@ def test_answers_of_a_tensor_of_order_four_are_those_of_its_lower_entries():
         symmetric[index] = array[tuple(sorted(index, reverse=True))]
     U, held = unit_columns(0, 2, 3), EntryLevel(array)
     np.testing.assert_allclose(held.image(U), np.einsum("ijkl,ja,ka,la->ia", symmetric, U, U, U))
-    np.testing.assert_allclose(held.value(U), np.einsum("ijkl,ia,ja,ka,la->a", symmetric, U, U, U, U))
+    np.testing.assert_allclose(
+        held.value(U), np.einsum("ijkl,ia,ja,ka,la->a", symmetric, U, U, U, U)
+    )
     assert (held.order, held.n_units) == (4, 15)
     for ask in (
         held.packed,
@@ -174,15 +196,22 @@ def test_answers_of_a_tensor_of_order_four_are_those_of_its_lower_entries():
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 @pytest.mark.parametrize("users", [False, True])
-def test_no_record_moves_the_entries_of_order_four_further_than_declared_and_some_as_far(relation, users):
-    """Signed records at all angles: √2 B⁴/n is attained by orthogonal ones, B⁴/n by blanking one."""
+def test_no_record_moves_the_entries_of_order_four_further_than_declared_and_some_as_far(
+    relation, users
+):
+    """Signed records at all angles: √2 B⁴/n is attained by orthogonal ones, B⁴/n by blanking
+    one.
+    """
     generator, n, norm = np.random.default_rng(0), 12, 2.0
     rest, mine = generator.standard_normal((n, D)), slice(0, 3) if users else slice(0, 1)
     settings = {"norm_bound": norm, "order": 4, "groups": np.arange(n) // 3 if users else None}
     closest = 0.0
     for angle in np.linspace(0, np.pi, 9):
         turn = np.linalg.qr(generator.standard_normal((D, D)))[0]
-        x, y = 3 * turn[:, 0], 3 * (np.cos(angle) * turn[:, 0] + np.sin(angle) * turn[:, 1])  # clipped to the bound
+        x, y = (
+            3 * turn[:, 0],
+            3 * (np.cos(angle) * turn[:, 0] + np.sin(angle) * turn[:, 1]),
+        )  # clipped to the bound
         held = []
         for record_of_one in (x, np.zeros(D) if relation == "add_remove" else y):
             rows = rest.copy()
@@ -199,19 +228,25 @@ def test_entries_of_order_four_are_those_of_the_clipped_rows():
     kept = rows / np.maximum(np.linalg.norm(rows, axis=1), 1)[:, None]
     shares = 1 / np.bincount(np.arange(50) % 7)[np.arange(50) % 7] / 7
     expected = np.einsum("n,ni,nj,nk,nl->ijkl", shares, kept, kept, kept, kept)
-    np.testing.assert_allclose(flattening_of_packed(held.packed(), 4), flattened(expected), atol=1e-12)
+    np.testing.assert_allclose(
+        flattening_of_packed(held.packed(), 4), flattened(expected), atol=1e-12
+    )
     packed = held.packed() * held.packed_units()
     np.testing.assert_allclose(packed, expected[tuple(PackedCoordinates(4, 4).tuples)], atol=1e-12)
     assert np.linalg.norm(held.packed()) == pytest.approx(np.linalg.norm(expected))
 
 
 def test_more_components_than_columns_are_found_privately_where_the_plan_says_so():
-    """At the planned signal nine of ten components are found; the weights here are 1.5 times as large."""
+    """At the planned signal nine of ten components are found; the weights here are 1.5 times as
+    large.
+    """
     generator, d, k = np.random.default_rng(1), 6, 8
     vectors = generator.standard_normal((d, k))
     vectors /= np.linalg.norm(vectors, axis=0)
     n, budget = 40_000, {"epsilon": 1.0, "delta": 1e-6}
-    plan = plan_privacy(dimension=d, n_components=k, unit="record", n_units=n, norm_bound=1.0, order=4, **budget)
+    plan = plan_privacy(
+        dimension=d, n_components=k, unit="record", n_units=n, norm_bound=1.0, order=4, **budget
+    )
     assert plan.best == "input"
     epsilon = 1.0 * plan.mechanisms[0].smallest_signal * k * 1.5  # about: noise falls as 1/ε
     rows = np.repeat(vectors.T, n // k, axis=0)
@@ -238,37 +273,54 @@ def test_strong_components_of_a_tensor_of_order_four_are_found_within_the_budget
     assert result.order == 4
     assert result.privacy.epsilon_spent <= 1.0
     with pytest.raises(
-        ValueError, match=r"^mechanism='input' takes tensors of order 3\. Got order 4\. Take 'joint' or"
+        ValueError,
+        match=r"^mechanism='input' takes tensors of order 3\. Got order 4\. Take 'joint' or",
     ):
         decompose_privately(T, 2, **BUDGET, mechanism="input")
     planned = plan_privacy(dimension=5, n_components=2, order=4, **BUDGET)
     assert {plan.mechanism for plan in planned.mechanisms} == {"wang2016", "joint"}
 
 
-# ---- entries that are stored twice --------------------------------------------------------------------------------
+# ---- entries that are stored twice ---------------------------------------------------------------
 
 
 def test_a_row_whose_entries_are_stored_in_pieces_is_clipped_by_its_sum():
-    """Entry 0 is stored 25 times as 0.2: each piece is short, their sum, 5, is beyond the bound, 1."""
-    pieces = sparse.csr_array((np.full(25, 0.2), np.zeros(25, dtype=np.int32), [0, 25, 25]), shape=(2, 3))
+    """Entry 0 is stored 25 times as 0.2: each piece is short, their sum, 5, is beyond the
+    bound, 1.
+    """
+    pieces = sparse.csr_array(
+        (np.full(25, 0.2), np.zeros(25, dtype=np.int32), [0, 25, 25]), shape=(2, 3)
+    )
     whole = sparse.csr_array(np.array([[5.0, 0, 0], [0, 0, 0]]))
     question = np.eye(3)[:, :1]
     for nonnegative in (False, True):
-        held = RecordLevel(pieces, norm_bound=1.0, neighbour_relation="add_remove", nonnegative=nonnegative)
-        np.testing.assert_allclose(held.image(question), RecordLevel(whole, norm_bound=1.0).image(question), rtol=1e-9)
-        assert np.linalg.norm(held.image(question)) <= held.sensitivity(question)  # against the row of zeros
-    opposite = sparse.csr_array((np.array([5.0, -5.0]), np.zeros(2, dtype=np.int32), [0, 2]), shape=(1, 3))
+        held = RecordLevel(
+            pieces, norm_bound=1.0, neighbour_relation="add_remove", nonnegative=nonnegative
+        )
+        np.testing.assert_allclose(
+            held.image(question), RecordLevel(whole, norm_bound=1.0).image(question), rtol=1e-9
+        )
+        assert np.linalg.norm(held.image(question)) <= held.sensitivity(
+            question
+        )  # against the row of zeros
+    opposite = sparse.csr_array(
+        (np.array([5.0, -5.0]), np.zeros(2, dtype=np.int32), [0, 2]), shape=(1, 3)
+    )
     for nonnegative in (False, True):  # the sum is zero, whatever its pieces are
         held = RecordLevel(opposite, norm_bound=1.0, nonnegative=nonnegative)
         np.testing.assert_array_equal(held.image(question), 0.0)
-    online = odeco.OnlineDecomposer(1, batch_size=2, norm_bound=1.0, rng=0, noise=SeededNoiseForTests(0), **BUDGET)
-    plain = odeco.OnlineDecomposer(1, batch_size=2, norm_bound=1.0, rng=0, noise=SeededNoiseForTests(0), **BUDGET)
+    online = odeco.OnlineDecomposer(
+        1, batch_size=2, norm_bound=1.0, rng=0, noise=SeededNoiseForTests(0), **BUDGET
+    )
+    plain = odeco.OnlineDecomposer(
+        1, batch_size=2, norm_bound=1.0, rng=0, noise=SeededNoiseForTests(0), **BUDGET
+    )
     _, first = record(lambda: online.partial_fit(pieces))
     _, second = record(lambda: plain.partial_fit(whole))
     np.testing.assert_allclose(first.exact[0], second.exact[0], rtol=1e-9)
 
 
-# ---- rounding -----------------------------------------------------------------------------------------------------
+# ---- rounding ------------------------------------------------------------------------------------
 
 
 def exact_image(rows, question):
@@ -284,7 +336,9 @@ def exact_image(rows, question):
 
 def rounding_error(computed, exact):
     """Return the Euclidean distance of computed numbers from exact ones."""
-    return math.sqrt(sum((Fraction(float(a)) - b) ** 2 for a, b in zip(np.ravel(computed), exact, strict=True)))
+    return math.sqrt(
+        sum((Fraction(float(a)) - b) ** 2 for a, b in zip(np.ravel(computed), exact, strict=True))
+    )
 
 
 def rows_that_round(n, seed):
@@ -299,7 +353,8 @@ def test_what_records_declare_covers_the_rounding_errors_of_both_neighbours():
     other[17] = -other[17]
     held = [RecordLevel(each, norm_bound=1.0) for each in (rows, other)]
     errors = [
-        rounding_error(each.image(u), exact_image(data, u)) for each, data in zip(held, (rows, other), strict=True)
+        rounding_error(each.image(u), exact_image(data, u))
+        for each, data in zip(held, (rows, other), strict=True)
     ]
     assert min(errors) > 0
     true_bound = RecordSensitivities(1.0, 3000, replace=True).image(u)
@@ -324,7 +379,7 @@ def test_what_a_stream_declares_covers_the_rounding_errors_of_both_neighbours():
             **BUDGET,
         )
         online.partial_fit(np.zeros((0, 3)))
-        question = online._run.total.block
+        question = online._run.solver.query.block
         _, seen = record(lambda online=online, data=data: online.partial_fit(data))
         errors.append(rounding_error(seen.exact[0], exact_image(data, question)))
         charge = online._account.ledger.charges[0]
@@ -333,11 +388,13 @@ def test_what_a_stream_declares_covers_the_rounding_errors_of_both_neighbours():
     assert min(paid) - RecordSensitivities(1.0, n, replace=True).image(question) >= sum(errors)
 
 
-# ---- streams ------------------------------------------------------------------------------------------------------
+# ---- streams -------------------------------------------------------------------------------------
 
 
 def test_a_user_with_at_most_m_rows_of_a_stream_is_protected_by_an_m_th_of_mu():
-    """The rule of the documentation: m rows in one batch move its answer by at most m times what is declared."""
+    """The rule of the documentation: m rows in one batch move its answer by at most m times what is
+    declared.
+    """
     m, n, mu = 4, 20, gdp_mu(1.0, 1e-6)
     assert gdp_mu(epsilon_of(mu / m, 1e-6), 1e-6) <= mu / m
     rows = rows_that_round(n, 2)
@@ -346,7 +403,14 @@ def test_a_user_with_at_most_m_rows_of_a_stream_is_protected_by_an_m_th_of_mu():
         data = rows.copy()
         data[:m] = sign * np.eye(3)[0]
         online = odeco.OnlineDecomposer(
-            1, method="power", batch_size=n, n_restarts=1, n_iterations=2, norm_bound=1.0, rng=0, **BUDGET
+            1,
+            method="power",
+            batch_size=n,
+            n_restarts=1,
+            n_iterations=2,
+            norm_bound=1.0,
+            rng=0,
+            **BUDGET,
         )
         _, seen = record(lambda online=online, data=data: online.partial_fit(data))
         answers.append(seen.exact[0])
@@ -355,29 +419,27 @@ def test_a_user_with_at_most_m_rows_of_a_stream_is_protected_by_an_m_th_of_mu():
 
 
 def test_a_stream_ends_where_its_rows_are_too_many_for_delta():
-    """A δ of 1/n would be kept by publishing one of n rows in full, so the rows of all batches count."""
+    """A δ of 1/n would be kept by publishing one of n rows in full, so the rows of all batches
+    count.
+    """
     online = odeco.OnlineDecomposer(
-        1, batch_size=40, epsilon=1.0, delta=1e-2, norm_bound=1.0, rng=0, noise=SeededNoiseForTests(0)
+        1,
+        batch_size=40,
+        epsilon=1.0,
+        delta=1e-2,
+        norm_bound=1.0,
+        rng=0,
+        noise=SeededNoiseForTests(0),
     )
     online.partial_fit(np.ones((80, 3)))
-    with pytest.raises(ValueError, match=r"^`delta` must be below 1/n = 0\.00833 for 120 records\. Got 0\.01\."):
+    with pytest.raises(
+        ValueError, match=r"^`delta` must be below 1/n = 0\.00833 for 120 records\. Got 0\.01\."
+    ):
         online.partial_fit(np.ones((40, 3)))
     assert (online.n_rows, len(online._account.ledger.charges)) == (80, 2)
 
 
-@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
-def test_a_stream_of_documents_ends_where_they_are_too_many_for_delta():
-    """As for rows: all documents so far count, not those of the batch."""
-    counts = np.random.default_rng(0).multinomial(20, np.ones(6) / 6, size=40)
-    model = TensorLDA(1, epsilon=1.0, delta=1e-2, random_state=0)
-    model.partial_fit(counts).partial_fit(counts)
-    charges = model.privacy_.charges
-    with pytest.raises(ValueError, match=r"^`delta` must be below 1/n = 0\.00833 for 120 documents\. Got 0\.01\."):
-        model.partial_fit(counts)
-    assert model.privacy_.charges == charges
-
-
-# ---- labels of users, types of entries, warnings in threads -------------------------------------------------------
+# ---- labels of users, types of entries, warnings in threads --------------------------------------
 
 
 def as_objects(labels):
@@ -389,34 +451,50 @@ def as_objects(labels):
 HOLDERS_OF_USERS = {
     "rows": lambda groups: RecordLevel(np.eye(len(groups)), norm_bound=1.0, groups=groups),
     "documents": lambda groups: BoundedCounts(np.eye(len(groups)), groups=groups),
-    "votes": lambda groups: WordVotes(np.eye(len(groups)), np.arange(len(groups)).astype(str), groups=groups),
+    "votes": lambda groups: WordVotes(
+        np.eye(len(groups)), np.arange(len(groups)).astype(str), groups=groups
+    ),
 }
 
 
 @pytest.mark.parametrize("make", HOLDERS_OF_USERS.values(), ids=HOLDERS_OF_USERS)
 def test_labels_of_users_that_sorting_would_scatter_are_refused(make):
-    # Sorted as objects, the two rows of user 1 stay apart: NaN is neither smaller nor larger, and so are sets. Each
-    # would be a unit of its own, and the user would move an answer twice as far as declared.
+    # Sorted as objects, the two rows of user 1 stay apart: NaN is neither smaller nor larger, and
+    # so are sets. Each would be a unit of its own, and the user would move an answer twice as far
+    # as declared.
     sets = [frozenset({1}), frozenset({2}), frozenset({1})]
-    for labels in ([1.0, math.nan, 1.0], [1.0, math.nan, 2.0], sets, ["a", None, "a"], [[1], [2], [1]]):
+    for labels in (
+        [1.0, math.nan, 1.0],
+        [1.0, math.nan, 2.0],
+        sets,
+        ["a", None, "a"],
+        [[1], [2], [1]],
+    ):
         with pytest.raises(ValueError, match="`groups` must hold labels that can be sorted"):
             make(as_objects(labels))
-    records = np.array([(math.nan, 1), (0.0, 1), (math.nan, 1)], dtype=[("user", float), ("site", int)])
+    records = np.array(
+        [(math.nan, 1), (0.0, 1), (math.nan, 1)], dtype=[("user", float), ("site", int)]
+    )
     with pytest.raises(ValueError, match="`groups` must hold labels that can be sorted"):
         make(records)  # NumPy takes NaN for itself in an array of floats, but not within a record
-    for labels in (as_objects(["b", "a", "b"]), as_objects([1, 0.5, True]), np.array([1.0, math.nan, 1.0])):
+    for labels in (
+        as_objects(["b", "a", "b"]),
+        as_objects([1, 0.5, True]),
+        np.array([1.0, math.nan, 1.0]),
+    ):
         assert make(labels).n_units == 2
 
 
 def test_whether_a_tensor_is_refused_does_not_depend_on_an_entry():
-    # NumPy makes whole numbers of the first list, and objects of the second: neighbours, of which one was refused.
+    # NumPy makes whole numbers of the first list, and objects of the second: neighbours, of which
+    # one was refused.
     for entry in (2**64 - 1, 2**64):
         with pytest.raises(TypeError, match="must be an array"):
             EntryLevel([[[entry]]])
     with pytest.raises(TypeError, match="masked"):
         EntryLevel(np.ma.masked_array(np.ones((2, 2, 2)), mask=True))
-    # In double precision the second is infinite, and infinite entries count as 0: neighbours that were 65,536 times the
-    # change of an entry apart.
+    # In double precision the second is infinite, and infinite entries count as 0: neighbours that
+    # were 65,536 times the change of an entry apart.
     for entry in ("1.797e308", "1.8e308"):
         with pytest.raises(ValueError, match="at most 64 bits"):
             EntryLevel(np.full((1, 1, 1), np.longdouble(entry)), entry_change=1e303)
@@ -424,7 +502,8 @@ def test_whether_a_tensor_is_refused_does_not_depend_on_an_entry():
 
 @pytest.mark.filterwarnings("error")
 def test_a_sum_over_respondents_gives_no_warning_about_one_of_them():
-    # Threads do not inherit np.errstate, and the views of some respondents overflow where those of others do not.
+    # Threads do not inherit np.errstate, and the views of some respondents overflow where those of
+    # others do not.
     questions = Questions(np.full(3, 2))
     codes = np.random.default_rng(0).integers(-1, 2, (5_000, 3))
     maps = tuple(np.full((6, 2), size) for size in (1e300, 1e155, 1.7e308))
@@ -437,18 +516,22 @@ def test_a_sum_over_respondents_gives_no_warning_about_one_of_them():
     assert np.isfinite(held.step(overflowing, 2).answer()).all()
 
 
-# ---- neighbours from the ends of double precision -----------------------------------------------------------------
+# ---- neighbours from the ends of double precision ------------------------------------------------
 
 SIZES = [0.0, 5e-324, 1e-308, 1e-200, 0.3, 1.0, 1e150, 1.7e308, math.inf]
 EXTREME = np.array([*SIZES, *(-size for size in SIZES), math.nan])
 
 
 def extreme_pair(generator, shape, mine, relation):
-    """Draw an array of numbers from the ends of double precision, and a neighbour whose rows `mine` differ."""
+    """Draw an array of numbers from the ends of double precision, and a neighbour whose rows `mine`
+    differ.
+    """
     rows = generator.choice(EXTREME, shape)
     other = rows.copy()
     drawn = generator.choice(EXTREME, rows[mine].shape)
-    other[mine] = math.nan if relation == "add_remove" else -rows[mine] if generator.random() < 0.3 else drawn
+    other[mine] = (
+        math.nan if relation == "add_remove" else -rows[mine] if generator.random() < 0.3 else drawn
+    )
     return rows, other
 
 
@@ -465,7 +548,12 @@ def moved(first, second):
 def test_no_extreme_row_moves_an_answer_further_than_declared(relation, groups):
     generator = np.random.default_rng(0)
     for bound, order, nonnegative in itertools.product((1e-60, 1.0, 1e50), (3, 4), (False, True)):
-        settings = {"norm_bound": bound, "order": order, "nonnegative": nonnegative, "groups": groups}
+        settings = {
+            "norm_bound": bound,
+            "order": order,
+            "nonnegative": nonnegative,
+            "groups": groups,
+        }
         for width in (1, 2, 3):
             pair = extreme_pair(generator, (5, 3), slice(0, 2 if groups else 1), relation)
             held = [RecordLevel(rows, neighbour_relation=relation, **settings) for rows in pair]
@@ -478,7 +566,9 @@ def test_no_extreme_row_moves_an_answer_further_than_declared(relation, groups):
             }
             for name, declared in asked.items():
                 assert moved(*(getattr(each, name)(block) for each in held)) <= declared
-            assert moved(*(each.second_moment() for each in held)) <= one.second_moment_sensitivity()
+            assert (
+                moved(*(each.second_moment() for each in held)) <= one.second_moment_sensitivity()
+            )
             if order == 3:
                 assert moved(*(each.slab(block) for each in held)) <= one.slab_sensitivity(block)
             if order < 5:
@@ -493,9 +583,16 @@ def test_no_extreme_record_moves_a_sum_of_a_model_further_than_declared(relation
     queries = []
     for bound in (5e-324, 1e-300, 1.0, 1.7e308):
         for _ in range(10):
-            held = [BoundedRows(rows, bound) for rows in extreme_pair(generator, (6, 3), 0, relation)]
-            mean, whitener = generator.standard_normal(3), 10.0 ** generator.integers(-3, 4) * np.eye(3)[:, :2]
-            wild = 1e300 * generator.standard_normal((3, 2))  # responsibilities that are far from probabilities
+            held = [
+                BoundedRows(rows, bound) for rows in extreme_pair(generator, (6, 3), 0, relation)
+            ]
+            mean, whitener = (
+                generator.standard_normal(3),
+                10.0 ** generator.integers(-3, 4) * np.eye(3)[:, :2],
+            )
+            wild = 1e300 * generator.standard_normal(
+                (3, 2)
+            )  # responsibilities that are far from probabilities
             queries += [
                 [each.seconds() for each in held],
                 [each.thirds(mean, whitener, 0.5) for each in held],
@@ -506,6 +603,8 @@ def test_no_extreme_record_moves_a_sum_of_a_model_further_than_declared(relation
         symbols[1:] = other[1:] = np.resize([0, 1, 2, 2, 1, 0, 0], (5, 5))
         if generator.random() < 0.7:  # else the first sequence has something that is no symbol
             symbols[0] = generator.integers(0, 3, 5)
-        queries.append([PrivateSequences(each.ravel(), np.full(6, 5), 3).query() for each in (symbols, other)])
+        queries.append(
+            [PrivateSequences(each.ravel(), np.full(6, 5), 3).query() for each in (symbols, other)]
+        )
     for query, neighbour in queries:
         assert moved(query.answer(), neighbour.answer()) <= sums.sensitivity(query)

@@ -1,8 +1,9 @@
-"""Nothing but what is released depends on the data: every private entry point, on data that differ wildly.
+"""Nothing but what is released depends on the data: every private entry point, on data that differ
+wildly.
 
-What is released is replaced by constants. Whatever can still be seen of a run, what it returns, raises, warns of,
-prints, logs and writes, must then be the same to the last byte for all data of one shape. To add an entry point is to
-add a line to `ENTRY_POINTS`.
+What is released is replaced by constants. Whatever can still be seen of a run, what it returns,
+raises, warns of, prints, logs and writes, must then be the same to the last byte for all data of
+one shape. To add an entry point is to add a line to `ENTRY_POINTS`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from sealing import (
     NOT_NUMBERS,
     PASSED,
     differences,
-    in_pairs,
     outcome,
     separated,
     wild_rows,
@@ -58,14 +58,18 @@ USERS = {**ROWS, "unit": "user", "groups": np.arange(N) // 4}
 STREAM = {**BUDGET, "norm_bound": 1.0, "batch_size": 6, "rng": 0}
 
 WILD_ROWS = wild_rows(N, D)
-DENSE = {name: rows for name, rows in WILD_ROWS.items() if isinstance(rows, np.ndarray) and rows.dtype == float}
+DENSE = {
+    name: rows
+    for name, rows in WILD_ROWS.items()
+    if isinstance(rows, np.ndarray) and rows.dtype == float
+}
 CSR = {name: rows for name, rows in WILD_ROWS.items() if not isinstance(rows, np.ndarray)}
-#: A run of the command plans for every mechanism first, which takes time: it gets the dense rows that differ most.
+#: A run of the command plans for every mechanism first, which takes time: it gets the dense rows
+#: that differ most.
 FEW = {name: DENSE[name] for name in ("normal", "zeros", "NaN", "infinities", "1e308", "denormals")}
-PUBLIC = np.random.default_rng(3).multinomial(20, np.ones(D) / D, size=30)
 CUBES, FOURTH = wild_tensors(4, 3), wild_tensors(3, 4)
 
-# ---- in Python ----------------------------------------------------------------------------------------------------
+# ---- in Python -----------------------------------------------------------------------------------
 
 
 def decomposed(**settings):
@@ -75,7 +79,9 @@ def decomposed(**settings):
 def shown(data):
     """What people see of a result, all of which is made from what was released."""
     result = decompose_privately(data, 2, **ROWS)
-    result = result.with_names([f"column {number}" for number in range(result.components.dimension)])
+    result = result.with_names(
+        [f"column {number}" for number in range(result.components.dimension)]
+    )
     return repr(result), result._repr_html_(), result.summary()
 
 
@@ -112,13 +118,17 @@ def pushed(**settings):
 
 
 def pushed_on_a_cluster(rows):
-    """Return rows of a Dask collection, which workers in this process clip and add up: their log is seen too."""
+    """Return rows of a Dask collection, which workers in this process clip and add up: their log is
+    seen too.
+    """
     dask = pytest.importorskip("dask")
     online = odeco.OnlineDecomposer(2, **STREAM)
     cuts = [(0, 7), (7, 29), (29, N)]
     blocks = [dask.delayed(rows[start:stop], pure=False) for start, stop in cuts]
     online.partial_fit(
-        odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=[stop - start for start, stop in cuts])
+        odeco.online.dask.from_delayed(
+            blocks, n_features=D, n_rows=[stop - start for start, stop in cuts]
+        )
     )
     return online.n_rows, online.progress, online.result()
 
@@ -128,24 +138,32 @@ def decomposed_on_a_cluster(rows, **settings):
     dask = pytest.importorskip("dask")
     if settings.pop("in_files"):
         Path("data").mkdir()
-        write_npz(rows, Path("data/rows.npz")) if sparse.issparse(rows) else write_two_npy(rows, Path("data/rows.npy"))
+        write_npz(rows, Path("data/rows.npz")) if sparse.issparse(rows) else write_two_npy(
+            rows, Path("data/rows.npy")
+        )
         given = open_private(sorted(Path("data").iterdir()))
         client = pytest.importorskip("distributed").get_client()
         return decompose_privately(given, 2, **ROWS, **settings, client=client)
     blocks = [dask.delayed(rows[start : start + 11], pure=False) for start in range(0, N, 11)]
-    given = odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=[min(11, N - k) for k in range(0, N, 11)])
+    given = odeco.online.dask.from_delayed(
+        blocks, n_features=D, n_rows=[min(11, N - k) for k in range(0, N, 11)]
+    )
     return decompose_privately(given, 2, **ROWS, **settings)
 
 
 def topics_on_a_cluster(counts, groups=None):
     """Return all that a private model learns from documents that workers read from a file."""
     Path("data").mkdir()
-    write_npz(counts, Path("data/counts.npz")) if sparse.issparse(counts) else write_npy(counts, Path("data/c.npy"))
+    write_npz(counts, Path("data/counts.npz")) if sparse.issparse(counts) else write_npy(
+        counts, Path("data/c.npy")
+    )
     given = open_private(sorted(Path("data").iterdir()))
     client = pytest.importorskip("distributed").get_client()
     model = TensorLDA(2, **BUDGET, random_state=0, unit="document" if groups is None else "user")
     model.fit(given, client=client, groups=groups)
-    return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
+    return {
+        name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +173,9 @@ def cluster():
 
 
 def saved_without_the_sum(rows):
-    """Return a run that is saved in the middle of a batch, loaded, and goes on; its files are part of the outcome."""
+    """Return a run that is saved in the middle of a batch, loaded, and goes on; its files are part
+    of the outcome.
+    """
     online = odeco.OnlineDecomposer(2, **STREAM)
     online.partial_fit(rows[:33]).save("run.ckpt", keep_sum=False)
     online = odeco.OnlineDecomposer.load("run.ckpt")
@@ -176,28 +196,32 @@ def topics(**settings):
         model = TensorLDA(2, **BUDGET, random_state=0, **settings)
         model.fit(counts) if groups is None else model.fit(counts, groups=groups)
         model.save("model.npz")
-        learnt = {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
+        learnt = {
+            name: getattr(model, name)
+            for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")
+        }
         return learnt | {name: value for name, value in vars(model).items() if name.endswith("_")}
 
     return run
-
-
-def topics_in_batches(counts):
-    """Return what a private model learns from batches, saved and loaded between them; its files are part of it."""
-    TensorLDA(2, **BUDGET, random_state=0).partial_fit(counts[:25]).save("model.npz")
-    model = TensorLDA.load("model.npz").partial_fit(counts[25:])
-    model.save("model.npz")
-    return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
 
 
 def mixture(**settings):
     """Return all that a private mixture learns and says, and its file."""
 
     def run(rows):
-        model = TensorMixture(**{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings})
+        model = TensorMixture(
+            **{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings}
+        )
         model.fit(rows).save("model.npz")
-        learnt = {name: getattr(model, name) for name in ("weights_", "means_", "covariances_", "privacy_", "init_")}
-        return learnt | {"n_rows": model.n_samples_seen_, "said": model.summary(), "drawn": model.sample(3)}
+        learnt = {
+            name: getattr(model, name)
+            for name in ("weights_", "means_", "covariances_", "privacy_", "init_")
+        }
+        return learnt | {
+            "n_rows": model.n_samples_seen_,
+            "said": model.summary(),
+            "drawn": model.sample(3, random_state=0),
+        }
 
     return run
 
@@ -206,11 +230,25 @@ def sources(**settings):
     """Return all that a private model of sources learns and says, and its file."""
 
     def run(rows):
-        model = TensorICA(**{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings})
+        model = TensorICA(
+            **{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings}
+        )
         model.fit(rows).save("model.npz")
-        names = ("components_", "mixing_", "mean_", "whitening_", "information_", "converged_", "privacy_")
+        names = (
+            "components_",
+            "mixing_",
+            "mean_",
+            "whitening_",
+            "information_",
+            "converged_",
+            "privacy_",
+        )
         learnt = {name: getattr(model, name) for name in names}
-        return learnt | {"n_rows": model.n_samples_seen_, "said": model.summary(), "drawn": model.sample(3)}
+        return learnt | {
+            "n_rows": model.n_samples_seen_,
+            "said": model.summary(),
+            "drawn": model.sample(3, random_state=0),
+        }
 
     return run
 
@@ -219,17 +257,42 @@ def communities(graph):
     """Return all that private communities are and say, and their file."""
     model = Communities(2, epsilon=1.0, random_state=0).fit(graph)
     model.save("model.npz")
-    names = ("memberships_", "labels_", "block_matrix_", "profiles_", "prior_", "privacy_", "n_samples_seen_")
-    return {name: getattr(model, name) for name in names} | {"said": model.summary(), "drawn": model.sample().toarray()}
+    names = (
+        "memberships_",
+        "labels_",
+        "block_matrix_",
+        "profiles_",
+        "prior_",
+        "privacy_",
+        "n_samples_seen_",
+    )
+    return {name: getattr(model, name) for name in names} | {
+        "said": model.summary(),
+        "drawn": model.sample(random_state=0).toarray(),
+    }
 
 
 def graphs():
-    """Return graphs on the same nodes: dense and sparse, of any weights, directed, with loops, empty and complete."""
+    """Return graphs on the same nodes: dense and sparse, of any weights, directed, with loops,
+    empty and complete.
+    """
     rng = np.random.default_rng(5)
     links = np.triu(rng.random((N, N)) < 0.3, 1)
-    wild = {f"{weight}": np.where(links, weight, 0.0) for weight in (1.0, np.nan, np.inf, -1.0, 1e308, 5e-324)}
-    whole = {"empty": np.zeros((N, N)), "complete": np.ones((N, N)), "loops": np.eye(N), "directed": links + 0.0}
-    kinds = {"bool": links, "integers": links.astype(int), "long": links.astype(np.longdouble) * 1e300}
+    wild = {
+        f"{weight}": np.where(links, weight, 0.0)
+        for weight in (1.0, np.nan, np.inf, -1.0, 1e308, 5e-324)
+    }
+    whole = {
+        "empty": np.zeros((N, N)),
+        "complete": np.ones((N, N)),
+        "loops": np.eye(N),
+        "directed": links + 0.0,
+    }
+    kinds = {
+        "bool": links,
+        "integers": links.astype(int),
+        "long": links.astype(np.longdouble) * 1e300,
+    }
     stored = {
         "CSR": sparse.csr_array(links + links.T),
         "COO": sparse.coo_array(links),
@@ -243,9 +306,19 @@ def hidden_states(**settings):
 
     def run(data):
         rows, lengths = data
-        model = TensorHMM(2, emissions="categorical", n_symbols=4, **BUDGET, random_state=0, **settings)
+        model = TensorHMM(
+            2, emissions="categorical", n_symbols=4, **BUDGET, random_state=0, **settings
+        )
         model.fit(rows, lengths=lengths).save("model.npz")
-        learnt = ("startprob_", "transmat_", "emissionprob_", "privacy_", "n_samples_seen_", "n_iter_", "converged_")
+        learnt = (
+            "startprob_",
+            "transmat_",
+            "emissionprob_",
+            "privacy_",
+            "n_samples_seen_",
+            "n_iter_",
+            "converged_",
+        )
         return {name: getattr(model, name) for name in learnt} | {"summary": model.summary()}
 
     return run
@@ -257,18 +330,74 @@ def latent_classes(**settings):
     def run(answers):
         model = LatentClasses(2, **BUDGET, random_state=0, **settings).fit(answers, categories=3)
         model.save("model.npz")
-        learnt = {name: getattr(model, name) for name in ("class_weights_", "answer_probabilities_", "categories_")}
-        return learnt | {"privacy": model.privacy_, "said": model.summary(), "n_rows": model.n_samples_seen_}
+        learnt = {
+            name: getattr(model, name)
+            for name in ("class_weights_", "answer_probabilities_", "categories_")
+        }
+        return learnt | {
+            "privacy": model.privacy_,
+            "said": model.summary(),
+            "n_rows": model.n_samples_seen_,
+        }
+
+    return run
+
+
+#: Columns that may be missing or not, categories and numbers.
+COLUMNS = {
+    "v": [0, 1, 2],
+    "w": ["0", "1", None],
+    "x": {"low": -1, "high": 1, "bins": 3},
+    "y": {"edges": [0, 1, 2, 3], "missing": True, "whole": True},
+    "z": [False, True],
+}
+
+
+def synthetic(epsilon=1.0, **settings):
+    """Return a synthetic table, all that it says, and its file."""
+
+    def run(table):
+        columns = table if hasattr(table, "iloc") else dict(zip("vwxyz", table.T, strict=True))
+        budget = {"epsilon": epsilon, "delta": 1e-6, "schema": COLUMNS, "rng": 0}
+        result = odeco.synthesize(columns, **budget, **settings)
+        result.save("synthetic.npz")
+        made = {name: np.asarray(result.table[name]) for name in COLUMNS}
+        return {"table": made, "privacy": result.privacy, "said": result.summary()}
+
+    return run
+
+
+def synthesize_command(*options):
+    """Return ``odeco synthesize`` on a table whose lines are what they are."""
+
+    def run(lines):
+        Path("data").mkdir()
+        Path("data/survey.csv").write_bytes(b"v,w,x\n" + b"\n".join(lines) + b"\n")
+        schema = '{"v": [0, 1], "w": {"low": 0, "high": 2, "bins": 2}, "x": ["0", "1", null]}'
+        Path("data/schema.json").write_text(schema)
+        arguments = ["synthesize", "data/survey.csv", "--schema", "data/schema.json", "--header"]
+        arguments += ["--epsilon", "1", "--delta", "1e-6", "--out", "out.csv"]
+        arguments += ["--model", "model.npz", *options]
+        with mock.patch.object(sys, "argv", ["odeco", *arguments]):
+            return run_command(arguments)
 
     return run
 
 
 def topics_of_texts(texts):
-    """Return what a private model learns from texts whose words it chooses; some of them are none."""
-    given = [text.decode("latin-1") if isinstance(text, bytes) and text[:1] != b"\xff" else text for text in texts]
+    """Return what a private model learns from texts whose words it chooses; some of them are
+    none.
+    """
+    given = [
+        text.decode("latin-1") if isinstance(text, bytes) and text[:1] != b"\xff" else text
+        for text in texts
+    ]
     model = TensorLDA(2, **BUDGET, random_state=0).fit_text(given)
     model.save("model.npz")
-    return {name: getattr(model, name) for name in ("words_", "topic_word_", "trust_", "privacy_", "diagnostics_")}
+    return {
+        name: getattr(model, name)
+        for name in ("words_", "topic_word_", "trust_", "privacy_", "diagnostics_")
+    }
 
 
 def write_texts(lines, path):
@@ -277,7 +406,10 @@ def write_texts(lines, path):
 
     # As bytes that the file calls texts, whatever they are.
     held = arrow.array(lines, arrow.binary())
-    parquet.write_table(arrow.table({"t": arrow.Array.from_buffers(arrow.string(), len(held), held.buffers())}), path)
+    parquet.write_table(
+        arrow.table({"t": arrow.Array.from_buffers(arrow.string(), len(held), held.buffers())}),
+        path,
+    )
 
 
 def write_cells(texts, path):
@@ -291,19 +423,36 @@ def wild_answers():
     some = codes.astype(object)
     some[::3], some[1, 1], some[2, 2], some[4, 0] = None, {"no": "answer"}, [1, 2], float("nan")
     dense = {name: rows for name, rows in WILD_ROWS.items() if isinstance(rows, np.ndarray)}
-    more = {"one row unknown": np.where(np.arange(N)[:, None] == 3, 99, codes), "missing": np.full((N, D), -1)}
-    return {"codes": codes, **more, "texts": codes.astype(str), "objects": some, "yes or no": codes > 0, **dense}
+    more = {
+        "one row unknown": np.where(np.arange(N)[:, None] == 3, 99, codes),
+        "missing": np.full((N, D), -1),
+    }
+    return {
+        "codes": codes,
+        **more,
+        "texts": codes.astype(str),
+        "objects": some,
+        "yes or no": codes > 0,
+        **dense,
+    }
 
 
 def tables_of_answers():
     """Return the same in tables whose columns have one name each."""
     import pandas
 
-    tables = {name: pandas.DataFrame(answers, columns=list("vwxyz")) for name, answers in wild_answers().items()}
-    return tables | {"categoricals": tables["codes"].astype("category"), "nullable": tables["codes"].astype("Int64")}
+    tables = {
+        name: pandas.DataFrame(answers, columns=list("vwxyz"))
+        for name, answers in wild_answers().items()
+    }
+    return tables | {
+        "categoricals": tables["codes"].astype("category"),
+        "nullable": tables["codes"].astype("Int64"),
+    }
 
 
-#: Sequences of wild numbers, of good symbols, and of other lengths: of these their number alone is public.
+#: Sequences of wild numbers, of good symbols, and of other lengths: of these their number alone is
+#: public.
 SEQUENCES = {
     **{name: (np.asarray(rows).reshape(-1), [D] * N) for name, rows in DENSE.items()},
     "symbols": (np.arange(N * D) % 4 * 1.0, [D] * N),
@@ -324,7 +473,9 @@ LONG = {
 
 
 def columns_of_words():
-    """Return counts of words that pass and of others, in columns of several orders and widths; all of one shape."""
+    """Return counts of words that pass and of others, in columns of several orders and widths; all
+    of one shape.
+    """
     names = [*PASSED, "elder"]
     made = {}
     for label, counts in WILD_ROWS.items():
@@ -335,22 +486,30 @@ def columns_of_words():
     return made | {
         "columns in another order": CountedWords(ones, np.array(names[::-1]), D),
         "a long word": CountedWords(ones, np.array([*PASSED, "elder" * 50]), D),
-        "more words": CountedWords(sparse.csr_array(np.ones((N, 9))), np.array([*"abcde", *PASSED]), 9),
+        "more words": CountedWords(
+            sparse.csr_array(np.ones((N, 9))), np.array([*"abcde", *PASSED]), 9
+        ),
     }
 
 
-# ---- the command --------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
-COMMAND = ["-k", "2", "--epsilon", "1", "--delta", "1e-6", "--norm-bound", "1", "--unit", "record"]
+COMMAND = ["-k", "2", "--epsilon", "1", "--delta", "1e-6", "--norm-bound", "1"]
 
 
 def command(write, name, *options):
-    """Return ``odeco private`` on a file that `write` makes of the data."""
+    """Return ``odeco decompose --rows`` on a file that `write` makes of the data."""
 
     def run(data):
         Path("data").mkdir()
         paths = write(data, Path("data") / name)
-        arguments = ["private", *map(str, paths or [Path("data") / name]), *COMMAND, *options]
+        arguments = [
+            "decompose",
+            "--rows",
+            *map(str, paths or [Path("data") / name]),
+            *COMMAND,
+            *options,
+        ]
         with mock.patch.object(sys, "argv", ["odeco", *arguments]):
             return run_command(arguments)
 
@@ -358,13 +517,24 @@ def command(write, name, *options):
 
 
 def topics_command(write, name, *options, on_a_cluster=False):
-    """Return ``odeco topics`` on a file of texts."""
+    """Return ``odeco learn topics`` on a file of texts."""
 
     def run(data):
         Path("data").mkdir()
         write(data, Path("data") / name)
         Path("data/words.txt").write_text("apple\nbanana\ncherry\ndate\n")
-        arguments = ["topics", f"data/{name}", "-k", "2", "--epsilon", "1", "--delta", "1e-6", *options]
+        arguments = [
+            "learn",
+            "topics",
+            f"data/{name}",
+            "-k",
+            "2",
+            "--epsilon",
+            "1",
+            "--delta",
+            "1e-6",
+            *options,
+        ]
         if "--stop-words" not in options:
             arguments += ["--vocabulary", "data/words.txt"]
         arguments += ["--out", "model.npz", "--report", "page.html"]
@@ -376,7 +546,7 @@ def topics_command(write, name, *options, on_a_cluster=False):
             ).get_client()  # a new one would have a name of its own in the log
         with (
             mock.patch.object(sys, "argv", ["odeco", *arguments]),
-            mock.patch("odeco.cli.options.connected", return_value=contextlib.nullcontext(client)),
+            mock.patch("odeco.cli.learn.connected", return_value=contextlib.nullcontext(client)),
         ):
             return run_command(arguments)
 
@@ -384,7 +554,9 @@ def topics_command(write, name, *options, on_a_cluster=False):
 
 
 def learn_command(write, name, *options, model="mixture"):
-    """Return ``odeco learn mixture``, or another model, on a file of rows, once as a table and once as JSON."""
+    """Return ``odeco learn mixture``, or another model, on a file of rows, once as a table and once
+    as JSON.
+    """
 
     def run(data):
         Path("data").mkdir()
@@ -408,8 +580,27 @@ def classes_command(*options):
     def run(lines):
         Path("data").mkdir()
         Path("data/survey.csv").write_bytes(b"v,w,x\n" + b"\n".join(lines) + b"\n")
-        arguments = ["learn", "classes", "data/survey.csv", "-k", "2", "--epsilon", "1", "--delta", "1e-6"]
-        arguments += ["--answers", "0,1,2", "--out", "model.npz", "--report", "page.html", *options]
+        arguments = [
+            "learn",
+            "classes",
+            "data/survey.csv",
+            "-k",
+            "2",
+            "--epsilon",
+            "1",
+            "--delta",
+            "1e-6",
+        ]
+        arguments += [
+            "--answers",
+            "0,1,2",
+            "--header",
+            "--out",
+            "model.npz",
+            "--report",
+            "page.html",
+            *options,
+        ]
         with mock.patch.object(sys, "argv", ["odeco", *arguments]):
             return run_command(arguments)
 
@@ -417,13 +608,35 @@ def classes_command(*options):
 
 
 def states_command(*options):
-    """Return ``odeco learn hmm`` on a table of events, the lines of each of 40 sequences being what they are."""
+    """Return ``odeco learn hmm`` on a table of events, the lines of each of 40 sequences being what
+    they are.
+    """
 
     def run(lines):
         Path("data").mkdir()
         Path("data/log.csv").write_bytes(b"user,event\n" + b"\n".join(lines) + b"\n")
-        arguments = ["learn", "hmm", "data/log.csv", "--symbol", "event", "--sequence", "user", "-k", "2"]
-        arguments += ["--epsilon", "1", "--delta", "1e-6", "--symbols", "a,b,c", "--length", "5"]
+        arguments = [
+            "learn",
+            "hmm",
+            "data/log.csv",
+            "--symbol",
+            "event",
+            "--sequence",
+            "user",
+            "-k",
+            "2",
+        ]
+        arguments += [
+            "--epsilon",
+            "1",
+            "--delta",
+            "1e-6",
+            "--symbols",
+            "a,b,c",
+            "--length",
+            "5",
+            "--header",
+        ]
         arguments += ["--out", "model.npz", "--report", "page.html", *options]
         with mock.patch.object(sys, "argv", ["odeco", *arguments]):
             return run_command(arguments)
@@ -432,7 +645,9 @@ def states_command(*options):
 
 
 def lines_of_events():
-    """Return the rows of 40 sequences: symbols, others than are known, and sequences of other lengths and orders."""
+    """Return the rows of 40 sequences: symbols, others than are known, and sequences of other
+    lengths and orders.
+    """
     events = np.random.default_rng(4).choice([b"a", b"b", b"c"], size=(N, 6))
     good = [b"u%02d,%s" % (user, event) for user in range(N) for event in events[user]]
     bad = [b"", b"d", b'"a,b"', b'"a\n\nb"', b"\xff", b"\x00", b'""""', b"NA", b"1e400"]
@@ -452,7 +667,12 @@ def lines_of_answers():
     good = [b",".join(b"%d" % code for code in row) for row in codes]
     bad = [b",,", b'"0,1",,', b'"0\n1",2,3', b"\xff,\x00,9", b'"""","",', b"no,yes,NA", b"0,1,2\r"]
     one = [*good[:-1], b'"a\r\n\r\nb",,']
-    return {"answers": good, "one is no answer": one, "none is an answer": (bad * N)[:N], "empty": [b",,"] * N}
+    return {
+        "answers": good,
+        "one is no answer": one,
+        "none is an answer": (bad * N)[:N],
+        "empty": [b",,"] * N,
+    }
 
 
 def write_npy(rows, path):
@@ -476,7 +696,9 @@ def write_table(rows, path):
 
     columns = {f"c{i}": pyarrow.array(rows[:, i], mask=np.isnan(rows[:, i])) for i in range(D)}
     table = pyarrow.table(columns)
-    parquet.write_table(table, path) if path.suffix == ".parquet" else feather.write_feather(table, str(path))
+    parquet.write_table(table, path) if path.suffix == ".parquet" else feather.write_feather(
+        table, str(path)
+    )
 
 
 GARBLED_TABLES = {
@@ -487,15 +709,6 @@ GARBLED_TABLES = {
     "the first record has no numbers": lambda lines: [NOT_NUMBERS[0], *lines[1:]],
     "the last record has several lines": lambda lines: [*lines[:-1], NOT_NUMBERS[5]],
     "empty cells": lambda lines: [b",,,,"] * N,
-}
-GARBLED = {
-    "malformed lines among others": lambda lines: [
-        (MALFORMED * 3)[i // 2] if i % 2 else line for i, line in enumerate(lines)
-    ],
-    "malformed lines only": lambda lines: (MALFORMED * 3)[:N],
-    "the first line is no row": lambda lines: [MALFORMED[0], *lines[1:]],
-    "the first line has a large index": lambda lines: [MALFORMED[3], *lines[1:]],
-    "blank lines": lambda lines: [b""] * N,
 }
 
 
@@ -516,27 +729,46 @@ def documents(wrap):
         "a long word": [b"x" * 300] * N,
     }
     # The first holds the words that pass.
-    made = {name: [wrap(b"date cherry banana apple"), *map(wrap, texts[1:])] for name, texts in lines.items()}
+    made = {
+        name: [wrap(b"date cherry banana apple"), *map(wrap, texts[1:])]
+        for name, texts in lines.items()
+    }
     not_blank = [line for line in MALFORMED if line.strip()]  # blank lines of JSON are not records
     return made | {"malformed lines": [*made["fruits"][:9], *(not_blank * 2)[: N - 9]]}
 
 
 def not_texts():
     """Return documents some of which are no texts."""
-    given = {"texts": "apple", "None": None, "NaN": float("nan"), "bytes": b"\xff\xfe apple", "a list": ["apple"]}
-    others = {"a number": 10**400, "an array": np.zeros((2, 2)), "a lone surrogate": "\ud800 \ud800xy", "NUL": "\0\0"}
-    return {name: ["date cherry banana apple", *[each] * (N - 1)] for name, each in (given | others).items()}
+    given = {
+        "texts": "apple",
+        "None": None,
+        "NaN": float("nan"),
+        "bytes": b"\xff\xfe apple",
+        "a list": ["apple"],
+    }
+    others = {
+        "a number": 10**400,
+        "an array": np.zeros((2, 2)),
+        "a lone surrogate": "\ud800 \ud800xy",
+        "NUL": "\0\0",
+    }
+    return {
+        name: ["date cherry banana apple", *[each] * (N - 1)]
+        for name, each in (given | others).items()
+    }
 
 
 def write_counts(counts, path):
-    """Write word counts with their vocabulary, as `odeco topics` reads them."""
+    """Write word counts with their vocabulary, as `odeco learn topics` reads them."""
     parts = {"data": counts.data, "indices": counts.indices, "indptr": counts.indptr}
     names = np.array([*PASSED, "elder"])
     np.savez(path, **parts, shape=counts.shape, format=np.array("csr"), vocabulary=names)
 
 
 def with_indices_outside():
-    """Return CSR arrays that point outside of their columns: SciPy writes and reads them as they are."""
+    """Return CSR arrays that point outside of their columns: SciPy writes and reads them as they
+    are.
+    """
     wrong = sparse.csr_array(np.ones((N, D)))
     wrong.indices = np.where(wrong.indices == 2, 10**6, wrong.indices)
     below = sparse.csr_array(np.ones((N, D)))
@@ -544,9 +776,9 @@ def with_indices_outside():
     return {"an index too large": wrong, "an index below 0": below}
 
 
-COMMA, PAIRS, NPZ = texts(separated, GARBLED_TABLES), texts(in_pairs, GARBLED), {**CSR, **with_indices_outside()}
+COMMA, NPZ = texts(separated, GARBLED_TABLES), {**CSR, **with_indices_outside()}
 PUBLISHED = ("--out", "result.npz", "--report", "page.html", "--json")
-MATCHED = ("--dimension", str(D), "--first-index", "1")
+UNNAMED = ("--no-header", "--dimension", str(D))
 
 #: Every private entry point with the data that it is run on.
 ENTRY_POINTS = {
@@ -563,22 +795,42 @@ ENTRY_POINTS = {
     },
     "rows, auto": (decomposed(**ROWS), WILD_ROWS),
     "rows, bound auto": (decomposed(**{**ROWS, "norm_bound": "auto"}), WILD_ROWS),
-    "users, bound auto": (decomposed(**{**USERS, "norm_bound": "auto"}, mechanism="core"), WILD_ROWS),
+    "users, bound auto": (
+        decomposed(**{**USERS, "norm_bound": "auto"}, mechanism="core"),
+        WILD_ROWS,
+    ),
     "bound alone": (lambda rows: odeco.choose_norm_bound(rows, **BUDGET), WILD_ROWS),
-    "subspace": (lambda rows: vars(odeco.private_subspace(rows, 2, **BUDGET, norm_bound=1.0)), WILD_ROWS),
+    "subspace": (
+        lambda rows: vars(odeco.private_subspace(rows, 2, **BUDGET, norm_bound=1.0)),
+        WILD_ROWS,
+    ),
     "subspace, bound auto": (
         lambda rows: vars(odeco.private_subspace(rows, 2, **BUDGET, norm_bound="auto")),
         WILD_ROWS,
     ),
-    "rows, paper's calibration": (decomposed(**ROWS, mechanism="wang2016", calibration="paper"), WILD_ROWS),
-    "rows, add_remove": (decomposed(**ROWS, neighbour_relation="add_remove", mechanism="joint"), WILD_ROWS),
+    "rows, paper's calibration": (
+        decomposed(**ROWS, mechanism="wang2016", calibration="paper"),
+        WILD_ROWS,
+    ),
+    "rows, add_remove": (
+        decomposed(**ROWS, neighbour_relation="add_remove", mechanism="joint"),
+        WILD_ROWS,
+    ),
     "rows, non-negative": (decomposed(**ROWS, nonnegative=True, mechanism="joint"), WILD_ROWS),
-    "rows, told": (decomposed(**ROWS, mechanism="wang2016", callback=lambda step: sys.stderr.write(f"{step}\n")), FEW),
+    "rows, told": (
+        decomposed(
+            **ROWS, mechanism="wang2016", callback=lambda step: sys.stderr.write(f"{step}\n")
+        ),
+        FEW,
+    ),
     "rows, shown": (shown, FEW),
     "rows of order 4": (decomposed(**ROWS, order=4, mechanism="joint"), WILD_ROWS),
     "all entries of rows of order 4": (decomposed(**ROWS, order=4, mechanism="input"), WILD_ROWS),
     "entries of order 4": (decomposed(**BUDGET, rng=0, mechanism="joint"), FOURTH),
-    "rows in a file": (read_from_a_file, {name: rows for name, rows in WILD_ROWS.items() if name not in CSR}),
+    "rows in a file": (
+        read_from_a_file,
+        {name: rows for name, rows in WILD_ROWS.items() if name not in CSR},
+    ),
     "oracle, joint": (asked(lambda rows: RecordLevel(rows, norm_bound=1.0), "joint"), WILD_ROWS),
     "oracle, separate": (asked(EntryLevel, "separate"), CUBES),
     "stream, core": (pushed(method="core"), WILD_ROWS),
@@ -595,7 +847,10 @@ ENTRY_POINTS = {
         for name in ("input", "core")
     },
     "topics on a cluster": (topics_on_a_cluster, {**FEW, **CSR}),
-    "topics of users on a cluster": (partial(topics_on_a_cluster, groups=np.arange(N) % 11), {**FEW, **CSR}),
+    "topics of users on a cluster": (
+        partial(topics_on_a_cluster, groups=np.arange(N) % 11),
+        {**FEW, **CSR},
+    ),
     "topics command on a cluster, no vocabulary": (
         topics_command(write_lines, "texts.txt", "--stop-words", "none", on_a_cluster=True),
         documents(bytes),
@@ -620,30 +875,41 @@ ENTRY_POINTS = {
     "checkpoint of CSR rows": (saved_without_the_sum, CSR),
     "saved result": (saved_result, WILD_ROWS),
     "command, .npy": (command(write_npy, "rows.npy"), FEW),
-    "command, bound auto": (command(write_npy, "rows.npy", "--norm-bound", "auto", *PUBLISHED), FEW),
+    "command, bound auto": (
+        command(write_npy, "rows.npy", "--norm-bound", "auto", *PUBLISHED),
+        FEW,
+    ),
     "command, CSV, bound auto": (
-        command(write_lines, "rows.csv", "--no-header", "--dimension", str(D), "--norm-bound", "auto"),
+        command(
+            write_lines, "rows.csv", "--no-header", "--dimension", str(D), "--norm-bound", "auto"
+        ),
         COMMA,
     ),
-    "command, ledger": (command(write_npy, "rows.npy", "--ledger", "data.ledger", "--budget", "9"), FEW),
+    "command, ledger": (
+        command(write_npy, "rows.npy", "--ledger", "data.ledger", "--budget", "9"),
+        FEW,
+    ),
     "command, published": (command(write_npy, "rows.npy", *PUBLISHED), FEW),
     "command, two files": (command(write_two_npy, "rows.npy"), FEW),
     "command, .npz": (command(write_npz, "rows.npz"), NPZ),
     "command, .parquet": (command(write_table, "rows.parquet"), FEW),
     "command, .feather": (command(write_table, "rows.feather"), FEW),
     "command, CSV with names": (command(write_lines_below_names, "rows.csv", "--header"), COMMA),
-    "command, CSV without": (command(write_lines, "rows.csv", "--no-header", "--dimension", str(D)), COMMA),
-    "command, svmlight": (command(write_lines, "rows.svm", *MATCHED), PAIRS),
-    "command, non-negative": (command(write_lines, "rows.svm", *MATCHED, "--nonnegative"), PAIRS),
+    "command, CSV without": (command(write_lines, "rows.csv", *UNNAMED), COMMA),
+    "command, non-negative": (
+        command(write_lines, "rows.csv", *UNNAMED, "--nonnegative"),
+        COMMA,
+    ),
     "topics": (topics(), WILD_ROWS),
     "topics of users": (topics(unit="user"), WILD_ROWS),
     "topics, add_remove": (topics(neighbour_relation="add_remove"), WILD_ROWS),
-    "topics with public documents": (topics(public=PUBLIC), WILD_ROWS),
-    "topics in batches": (topics_in_batches, WILD_ROWS),
     "mixture": (mixture(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
     "mixture command": (learn_command(write_npy, "rows.npy"), DENSE),
     "mixture command, JSON": (learn_command(write_npy, "rows.npy", "--json"), DENSE),
-    "mixture command, users": (learn_command(write_users_too, "rows.npy", "--groups", "data/users.txt"), FEW),
+    "mixture command, users": (
+        learn_command(write_users_too, "rows.npy", "--groups", "data/users.txt"),
+        FEW,
+    ),
     "mixture, one component": (mixture(n_components=1), DENSE),
     "mixture, add_remove": (mixture(neighbour_relation="add_remove"), DENSE),
     "mixture, bound auto": (mixture(norm_bound="auto"), DENSE),
@@ -652,10 +918,22 @@ ENTRY_POINTS = {
     "sources, standardized": (sources(norm_bound="auto", standardize=True), FEW),
     "mixture, standardized": (mixture(norm_bound="auto", standardize=True), DENSE),
     "mixture command, standardized": (
-        learn_command(write_npy, "rows.npy", "--norm-bound", "auto", "--standardize", "yes", "--covariance", "full"),
+        learn_command(
+            write_npy,
+            "rows.npy",
+            "--norm-bound",
+            "auto",
+            "--standardize",
+            "yes",
+            "--covariance",
+            "full",
+        ),
         FEW,
     ),
-    "mixture command, bound auto": (learn_command(write_npy, "rows.npy", "--norm-bound", "auto"), FEW),
+    "mixture command, bound auto": (
+        learn_command(write_npy, "rows.npy", "--norm-bound", "auto"),
+        FEW,
+    ),
     "sources": (sources(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
     "sources, one": (sources(n_components=1), DENSE),
     "sources, all directions": (sources(n_components=None), DENSE),
@@ -670,6 +948,11 @@ ENTRY_POINTS = {
     "latent classes of tables": (latent_classes(), tables_of_answers()),
     "classes command": (classes_command(), lines_of_answers()),
     "classes command, JSON": (classes_command("--json"), lines_of_answers()),
+    "synthetic": (synthetic(), wild_answers()),
+    "synthetic, add_remove": (synthetic(neighbour_relation="add_remove"), wild_answers()),
+    "synthetic of tables": (synthetic(n_rows=7), tables_of_answers()),
+    "synthesize command": (synthesize_command(), lines_of_answers()),
+    "synthesize command, JSON": (synthesize_command("--json"), lines_of_answers()),
     "sequences": (hidden_states(), SEQUENCES),
     "states command": (states_command(), lines_of_events()),
     "states command, JSON": (states_command("--json"), lines_of_events()),
@@ -677,7 +960,9 @@ ENTRY_POINTS = {
     "mixture, longdouble": (mixture(), LONG),
     "topics, longdouble": (topics(), LONG),
     "vocabulary of texts": (
-        lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
+        lambda texts: vars(
+            choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)
+        ),
         documents(bytes),
     ),
     "vocabulary of documents that are no texts": (
@@ -685,7 +970,9 @@ ENTRY_POINTS = {
         not_texts(),
     ),
     "vocabulary of users": (
-        lambda counts: vars(choose_vocabulary_privately(counts, groups=np.arange(N) // 4, **BUDGET)),
+        lambda counts: vars(
+            choose_vocabulary_privately(counts, groups=np.arange(N) // 4, **BUDGET)
+        ),
         columns_of_words(),
     ),
     "topics of documents that are no texts": (topics_of_texts, not_texts()),

@@ -1,4 +1,6 @@
-"""The laws of the ledger: reuse adds, disjoint data take the maximum, and the limit is never passed."""
+"""The laws of the ledger: reuse adds, disjoint data take the maximum, and the limit is never
+passed.
+"""
 
 import copy
 import json
@@ -32,7 +34,9 @@ BUDGETS = st.floats(0.5, 5)
 
 
 def spend(ledger, charge):
-    return ledger.charge(charge.mechanism, charge.sensitivity, charge.scale, charge.count, charge.data)
+    return ledger.charge(
+        charge.mechanism, charge.sensitivity, charge.scale, charge.count, charge.data
+    )
 
 
 def total(charges, name):
@@ -104,7 +108,9 @@ def test_a_charge_for_all_is_held_against_the_piece_that_paid_most():
 
 def test_no_more_than_rounding_is_let_pass():
     Ledger(1.0).charge("image", 1 + ROOM / 4, 1.0)
-    with pytest.raises(BudgetExhausted, match=r"bring mu to 1\.000000001, above the limit 1\.000000000\."):
+    with pytest.raises(
+        BudgetExhausted, match=r"bring mu to 1\.000000001, above the limit 1\.000000000\."
+    ):
         Ledger(1.0).charge("image", 1 + ROOM, 1.0)
 
 
@@ -128,7 +134,8 @@ def test_a_refusal_says_what_would_have_happened_and_leaves_the_ledger_alone():
     with pytest.raises(BudgetExhausted) as refusal:
         ledger.charge("value", 1.0, 3.0, data="batch 1")
     assert str(refusal.value) == (
-        "Budget exhausted: this query would bring mu to 0.52, above the limit 0.50. Nothing was released."
+        "Budget exhausted: this query would bring mu to 0.52, above the limit 0.50. Nothing was "
+        "released."
     )
     assert ledger.to_json() == before
     assert ledger.data == (ALL_DATA,)
@@ -144,8 +151,15 @@ def test_a_refusal_shows_as_many_digits_as_it_takes_to_tell_the_two_numbers_apar
         Ledger(0.5).charge("image", 1e300, 1e-300)
 
 
-@given(st.floats(0.01, 20), st.sampled_from([1e-3, 1e-6, 1e-12]), st.integers(1, 300), st.floats(1e-8, 1e8))
-def test_a_plan_that_uses_its_budget_exactly_is_accepted_and_keeps_its_guarantee(epsilon, delta, n_releases, size):
+@given(
+    st.floats(0.01, 20),
+    st.sampled_from([1e-3, 1e-6, 1e-12]),
+    st.integers(1, 300),
+    st.floats(1e-8, 1e8),
+)
+def test_a_plan_that_uses_its_budget_exactly_is_accepted_and_keeps_its_guarantee(
+    epsilon, delta, n_releases, size
+):
     ledger = Ledger(gdp_mu(epsilon, delta))
     scale = noise_multiplier(epsilon, delta, n_releases) * size
     for _ in range(n_releases):
@@ -211,7 +225,8 @@ def test_a_damaged_or_overdrawn_ledger_is_refused(damage):
     ledger = Ledger(1.0)
     ledger.charge("image", 0.5, 1.0)
     with pytest.raises(
-        FileFormatError, match=r"^The text must be a privacy ledger of format version 1\. Reading it fail"
+        FileFormatError,
+        match=r"^The text must be a privacy ledger of format version 1\. Reading it fail",
     ):
         Ledger.from_json(json.dumps(damage(json.loads(ledger.to_json()))))
     with pytest.raises(FileFormatError):
@@ -227,8 +242,16 @@ def test_a_damaged_or_overdrawn_ledger_is_refused(damage):
         ("sensitivity", math.inf, "`sensitivity` must be a finite number of at least 0. Got inf."),
         ("scale", 0.0, "`scale` must be a finite number above 0. Got 0.0."),
         ("count", 0, "`count` must be an int of at least 1. Got 0."),
-        ("data", (), "`data` must name at least one piece of data. Got (). Leave it out to mean all data."),
-        ("data", "", "`data` must name at least one piece of data. Got ''. Leave it out to mean all data."),
+        (
+            "data",
+            (),
+            "`data` must name at least one piece of data. Got (). Leave it out to mean all data.",
+        ),
+        (
+            "data",
+            "",
+            "`data` must name at least one piece of data. Got ''. Leave it out to mean all data.",
+        ),
     ],
 )
 def test_a_charge_that_makes_no_sense_is_refused_and_not_recorded(field, value, text):
@@ -279,7 +302,9 @@ def test_events_give_dp_accounting_the_same_epsilon_for_every_piece():
         ours = epsilon_of(ledger.mu_of(name), 1e-6)
         assert ours <= spent[name] * (1 + 1e-6)
         assert ours == pytest.approx(spent[name], rel=3e-3)
-        assert ours == pytest.approx(dp_accounting.get_epsilon_gaussian(1 / ledger.mu_of(name), 1e-6), rel=1e-6)
+        assert ours == pytest.approx(
+            dp_accounting.get_epsilon_gaussian(1 / ledger.mu_of(name), 1e-6), rel=1e-6
+        )
     assert ledger.epsilon(1e-6) == pytest.approx(max(spent.values()), rel=3e-3)
 
 
@@ -291,7 +316,9 @@ def test_events_of_other_libraries_are_charged_as_one_and_come_back_as_they_were
     first.charge("image", 1.0, 5.0, count=12)
     event = first.to_dp_events()[ALL_DATA]
     second = Ledger(5.0)
-    charge = second.charge_dp_event("a run of another library", dp.ComposedDpEvent([event, dp.NoOpDpEvent()]))
+    charge = second.charge_dp_event(
+        "a run of another library", dp.ComposedDpEvent([event, dp.NoOpDpEvent()])
+    )
     assert first.mu <= charge.mu <= first.mu * (1 + 1e-12)  # rounded up, never down
     assert charge.count == 1
     replaced = Ledger(5.0).charge_dp_event("the same, a record replaced", event, sensitivity=2.0)
@@ -312,7 +339,9 @@ def test_events_of_other_libraries_are_charged_as_one_and_come_back_as_they_were
     for count in (-3, 0.25, math.nan):  # less than nothing would pay for other events
         repeated = dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), count)
         with pytest.raises(ValueError, match="`count` must be"):
-            second.charge_dp_event("less than nothing", dp.ComposedDpEvent([dp.GaussianDpEvent(0.4), repeated]))
+            second.charge_dp_event(
+                "less than nothing", dp.ComposedDpEvent([dp.GaussianDpEvent(0.4), repeated])
+            )
     with pytest.raises(ValueError, match="must be a release"):
         second.charge_dp_event("nothing", dp.NoOpDpEvent())
     assert len(second.charges) == 1
@@ -322,19 +351,34 @@ def test_rho_is_that_of_gaussian_releases_and_bounds_epsilon():
     import dp_accounting
 
     report = PrivacyReport.of(
-        Releaser(Ledger(1.0)), epsilon=1.0, delta=1e-6, unit="record", neighbours="one row", mechanism="none"
+        Releaser(Ledger(1.0)),
+        epsilon=1.0,
+        delta=1e-6,
+        unit="record",
+        neighbours="one row",
+        mechanism="none",
     )
     assert report.rho == 0.0
     ledger = Ledger(1.0)
     ledger.charge("image", 1.0, 5.0, count=12)
-    settings = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "neighbours": "one row", "mechanism": "images"}
+    settings = {
+        "epsilon": 4.0,
+        "delta": 1e-6,
+        "unit": "record",
+        "neighbours": "one row",
+        "mechanism": "images",
+    }
     report = PrivacyReport.of(Releaser(ledger), **settings)
     assert report.rho == pytest.approx(12 / (2 * 25))  # K/(2 z²)
     assert json.loads(report.to_json())["rho"] == report.rho
     assert PrivacyReport.from_json(report.to_json()) == report
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    renyi = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation).compose(ledger.to_dp_events()[ALL_DATA])
-    assert ledger.epsilon(1e-6) <= renyi.get_epsilon(1e-6)  # what follows from rho is never better than what is exact
+    renyi = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation).compose(
+        ledger.to_dp_events()[ALL_DATA]
+    )
+    assert ledger.epsilon(1e-6) <= renyi.get_epsilon(
+        1e-6
+    )  # what follows from rho is never better than what is exact
     assert ledger.epsilon(1e-6) <= report.rho + 2 * math.sqrt(report.rho * math.log(1e6))
 
 
@@ -362,7 +406,9 @@ def test_a_delta_beyond_its_limit_is_refused_and_nothing_is_charged():
     ledger.charge("words", 1.0, 4.0, delta=1e-7)
     for where in (ledger, outer, Ledger(1.0)):
         charges = where.charges
-        with pytest.raises(BudgetExhausted, match=r"would bring delta to .*, above the limit") as caught:
+        with pytest.raises(
+            BudgetExhausted, match=r"would bring delta to .*, above the limit"
+        ) as caught:
             where.charge("words", 1.0, 4.0, delta=1e-8)
         assert caught.value.name == "delta"
         assert where.charges == charges
@@ -377,8 +423,12 @@ def test_events_with_a_delta_give_dp_accounting_the_same_epsilon():
     ledger.charge("words", 1.0, 2.0, delta=4e-7)
     ledger.charge("core", 1.0, 3.0)
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = dp_accounting.pld.PLDAccountant(relation, 1e-4).compose(ledger.to_dp_events()[ALL_DATA])
-    assert ledger.epsilon(1e-6) == pytest.approx(accountant.get_epsilon(1e-6 - ledger.delta), rel=1e-3)
+    accountant = dp_accounting.pld.PLDAccountant(relation, 1e-4).compose(
+        ledger.to_dp_events()[ALL_DATA]
+    )
+    assert ledger.epsilon(1e-6) == pytest.approx(
+        accountant.get_epsilon(1e-6 - ledger.delta), rel=1e-3
+    )
 
 
 def test_threads_together_spend_no_more_than_the_limit():
@@ -419,7 +469,9 @@ def test_a_ledger_cannot_be_duplicated(duplicate):
 def test_a_forked_child_cannot_spend_the_budget_of_its_parent():
     ledger = Ledger(1.0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads; the child starts none
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # newer Pythons warn of threads; the child starts none
         child = os.fork()
     if child == 0:
         try:

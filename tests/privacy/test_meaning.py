@@ -1,4 +1,6 @@
-"""What a guarantee means in numbers: how often an adversary who knows all but one record guesses right."""
+"""What a guarantee means in numbers: how often an adversary who knows all but one record guesses
+right.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,12 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 
 @pytest.mark.parametrize("mu", [0.0, 1e-6, 0.2367, 1.0, 3.0, 12.0])
 def test_the_accuracy_is_that_of_the_total_variation_distance(mu):
-    # δ(0) of the curve is the total variation distance of the worst neighbours; the best guess is right (1 + TV)/2.
+    # δ(0) of the curve is the total variation distance TV of the worst neighbours, and the best
+    # guess is right with probability (1 + TV)/2.
     assert adversary_accuracy(mu) == pytest.approx((1 + delta_of(0.0, mu)) / 2, abs=1e-12)
-    assert adversary_accuracy(mu, 0.02) == pytest.approx(min(1, (1 + delta_of(0.0, mu) + 0.02) / 2), abs=1e-12)
+    assert adversary_accuracy(mu, 0.02) == pytest.approx(
+        min(1, (1 + delta_of(0.0, mu) + 0.02) / 2), abs=1e-12
+    )
     assert adversary_accuracy(math.inf) == 1.0
 
 
@@ -39,7 +44,9 @@ def test_no_threshold_on_the_release_guesses_better():
     thresholds = np.linspace(-6, 6, 200_001)
     right = (ndtr(thresholds) + 1 - ndtr(thresholds - mu)) / 2
     assert right.max() == pytest.approx(adversary_accuracy(mu), abs=1e-9)
-    assert adversary_accuracy(mu) == pytest.approx(0.547, abs=5e-4)  # what the documentation says of ε = 1
+    assert adversary_accuracy(mu) == pytest.approx(
+        0.547, abs=5e-4
+    )  # what the documentation says of ε = 1
 
 
 @pytest.mark.slow
@@ -65,7 +72,8 @@ def test_the_best_attack_on_a_real_release_is_right_as_often_as_stated():
         )
         right += int(np.sum((released[0] < 0) == bool(truth)))
     stated = adversary_accuracy(gdp_mu(epsilon, 1e-6))
-    # 40,000 guesses: a standard error of 0.0021. The attack is the best one, so that it reaches what is stated.
+    # 40,000 guesses: a standard error of 0.0021. The attack is the best one, so that it reaches
+    # what is stated.
     assert abs(right / (2 * n_runs) - stated) < 5 * 0.0021
 
 
@@ -75,12 +83,22 @@ def test_levels_begin_above_75_and_95_percent():
     assert levels == ["good", "good", "warning", "warning", "bad", "bad"]
 
 
-@pytest.mark.parametrize(("epsilon", "level", "words"), [(1, "good", "54.7 %"), (10, "warning", "weak protection")])
+@pytest.mark.parametrize(
+    ("epsilon", "level", "words"), [(1, "good", "54.7 %"), (10, "warning", "weak protection")]
+)
 def test_a_report_says_what_it_means(epsilon, level, words):
     rows = np.repeat(np.eye(4)[:2], 100, axis=0)
-    budget = {"epsilon": float(epsilon), "delta": 1e-6, "unit": "record", "norm_bound": 1.0, "rng": 0}
+    budget = {
+        "epsilon": float(epsilon),
+        "delta": 1e-6,
+        "unit": "record",
+        "norm_bound": 1.0,
+        "rng": 0,
+    }
     report = decompose_privately(rows, 2, **budget).privacy
-    assert report.adversary_accuracy == pytest.approx(adversary_accuracy(gdp_mu(epsilon, 1e-6)), abs=1e-6)
+    assert report.adversary_accuracy == pytest.approx(
+        adversary_accuracy(gdp_mu(epsilon, 1e-6)), abs=1e-6
+    )
     assert report.level == level
     assert words in report.statement == str(report)
     assert f"adversary_accuracy={report.adversary_accuracy:.4f}" in repr(report)
@@ -91,7 +109,7 @@ def test_a_report_says_what_it_means(epsilon, level, words):
 
 def test_a_large_epsilon_is_hardly_any_protection():
     plan = odeco.plan_privacy(dimension=10, n_components=2, epsilon=1000.0, delta=1e-6)
-    assert "at most 100.0 % of the time" in str(plan)
+    assert "at most 100.0 % accuracy" in str(plan)
     assert "hardly any protection" in str(plan)
 
 
@@ -118,12 +136,14 @@ def test_a_seeded_source_of_noise_warns_and_its_result_is_not_private():
     [
         lambda: plan_mixture(2, n_rows=1000, n_features=3, epsilon=1.0, delta=1e-6),
         lambda: plan_sources(2, n_rows=1000, n_features=3, epsilon=1.0, delta=1e-6),
-        lambda: plan_classes(2, n_respondents=1000, categories=3, n_questions=5, epsilon=1.0, delta=1e-6),
+        lambda: plan_classes(
+            2, n_respondents=1000, categories=3, n_questions=5, epsilon=1.0, delta=1e-6
+        ),
         lambda: plan_topics(2, n_units=1000, n_words=20, epsilon=1.0, delta=1e-6),
     ],
 )
 def test_the_plans_of_models_say_it_too(plan):
-    assert "at most 54.7 % of the time; a coin is right 50 %." in str(plan())
+    assert "at most 54.7 % accuracy (a coin toss: 50 %)." in str(plan())
 
 
 @pytest.mark.skipif(not DOCS.is_dir(), reason="the documentation is not here")

@@ -1,4 +1,6 @@
-"""The list of mutants is up to date: every edit can be made, and the documentation has its verdict."""
+"""The list of mutants is up to date: every edit can be made, and the documentation has its
+verdict.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,11 @@ SPEC.loader.exec_module(mutants)
 
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.breaks)
 def test_the_text_that_a_mutant_replaces_stands_in_its_file_once(mutant):
-    assert (ROOT / "src" / "odeco" / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1
+    text = (ROOT / "src" / "odeco" / mutant.file).read_text(encoding="utf-8")
+    assert len(mutant.places(text)) == 1
     assert (ROOT / "tests" / "privacy" / mutant.tests).exists()
 
 
-def test_the_documentation_has_a_line_for_every_mutant_and_for_no_other():
-    text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
-    lines = [f"| {mutant.breaks} | `{mutant.tests}` | killed |" for mutant in mutants.MUTANTS]
-    table = text.split("| what the edit breaks |")[1].split("\n\n")[0].splitlines()[2:]
-    assert table == lines
+def test_the_documentation_shows_the_mutants():
+    assert "\n{mutants}\n" in (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    assert len({mutant.breaks for mutant in mutants.MUTANTS}) == len(mutants.MUTANTS)

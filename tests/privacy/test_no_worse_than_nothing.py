@@ -1,4 +1,6 @@
-"""Private components are no worse than nothing: weights of noise alone are 0, and the verdict says so."""
+"""Private components are no worse than nothing: weights of noise alone are 0, and the verdict says
+so.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ D, K = 10, 3
 
 
 def planted(n_rows, seed):
-    """Return rows that are orthonormal vectors, some more often than others, and their third moment."""
+    """Return rows that are orthonormal vectors, some more often than others, and their third
+    moment.
+    """
     rng = np.random.default_rng(seed)
     vectors = np.linalg.qr(rng.standard_normal((D, D)))[0][:, :K]
     counts = np.bincount(rng.choice(K, n_rows, p=[0.5, 0.3, 0.2]), minlength=K)
@@ -22,7 +26,9 @@ def planted(n_rows, seed):
 
 
 def run(rows, mechanism, seed):
-    return odeco.decompose_privately(rows, K, **BUDGET, mechanism=mechanism, rng=seed, noise=SeededNoiseForTests(seed))
+    return odeco.decompose_privately(
+        rows, K, **BUDGET, mechanism=mechanism, rng=seed, noise=SeededNoiseForTests(seed)
+    )
 
 
 def error(components, truth):
@@ -41,7 +47,8 @@ def test_an_estimate_is_no_worse_than_nothing_however_few_rows_there_are(mechani
         if not result.clear.any():
             assert not result.weights.any()
             assert error(result.components, truth) == pytest.approx(1)
-    # Nothing has the error 1. Components are at right angles but for noise, and floors hold but for 1 in 1,000.
+    # Nothing has the error 1. Components are at right angles but for noise, and floors hold but for
+    # 1 in 1,000.
     assert max(errors) < 1.001
     if n_rows == 5_000 and mechanism in ("input", "core", "subspace"):
         assert max(errors) < 0.05

@@ -1,4 +1,6 @@
-"""The noise has the law it claims, nobody can repeat it, and its low bits say nothing about the value."""
+"""The noise has the law it claims, nobody can repeat it, and its low bits say nothing about the
+value.
+"""
 
 import copy
 import math
@@ -16,7 +18,15 @@ from scipy.special import ndtri
 
 from odeco.privacy import Ledger
 from odeco.privacy import noise as _noise
-from odeco.privacy.noise import GRID_BITS, SecureNoise, SeededNoiseForTests, grid_of, noise_scale, noisy, rounding_slack
+from odeco.privacy.noise import (
+    GRID_BITS,
+    SecureNoise,
+    SeededNoiseForTests,
+    grid_of,
+    noise_scale,
+    noisy,
+    rounding_slack,
+)
 from odeco.privacy.release import Releaser
 
 SCALES = st.floats(2.0**-200, 2.0**200)
@@ -31,15 +41,19 @@ def test_the_grid_is_a_power_of_two_that_depends_on_the_scale_alone(scale):
 
 @pytest.mark.parametrize("scale", [0, -1.0, math.nan, math.inf, 1e-300, None])
 def test_a_scale_without_a_grid_is_refused(scale):
-    with pytest.raises(ValueError, match=r"^`scale` must be a number in \[2\^-900, 2\^900\]\. Got "):
+    with pytest.raises(
+        ValueError, match=r"^`scale` must be a number in \[2\^-900, 2\^900\]\. Got "
+    ):
         noisy(np.zeros(3), scale, SecureNoise())
 
 
-# ---- the law of the noise -----------------------------------------------------------------------------------------
+# ---- the law of the noise ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.7, 1e-9])
-@pytest.mark.parametrize("source", [SecureNoise(), SeededNoiseForTests(0)], ids=["secure", "seeded"])
+@pytest.mark.parametrize(
+    "source", [SecureNoise(), SeededNoiseForTests(0)], ids=["secure", "seeded"]
+)
 def test_noise_is_gaussian_on_its_grid(source, scale):
     noise = source.gaussian((200, 500), scale)
     assert noise.shape == (200, 500)
@@ -49,7 +63,9 @@ def test_noise_is_gaussian_on_its_grid(source, scale):
     assert abs(noise.std() / scale - 1) < 5 / math.sqrt(2 * noise.size)
     halves = noise.ravel() / grid_of(scale) % 2
     assert abs(halves.mean() - 0.5) < 5 * 0.5 / math.sqrt(noise.size)
-    assert abs(np.corrcoef(noise[:100].ravel(), noise[100:].ravel())[0, 1]) < 5 / math.sqrt(noise.size / 2)
+    assert abs(np.corrcoef(noise[:100].ravel(), noise[100:].ravel())[0, 1]) < 5 / math.sqrt(
+        noise.size / 2
+    )
 
 
 def test_the_inverse_of_the_normal_distribution_is_as_accurate_as_the_rounding_assumes():
@@ -57,7 +73,11 @@ def test_the_inverse_of_the_normal_distribution_is_as_accurate_as_the_rounding_a
     exactly.prec = 300
     rng = np.random.default_rng(0)
     tails = np.concatenate(
-        [rng.random(1000) / 2, 2.0 ** -rng.uniform(1, 65, 1500), 0.5 - 2.0 ** -rng.uniform(2, 54, 500)]
+        [
+            rng.random(1000) / 2,
+            2.0 ** -rng.uniform(1, 65, 1500),
+            0.5 - 2.0 ** -rng.uniform(2, 54, 500),
+        ]
     )
     for tail, distance in zip(tails, -ndtri(tails), strict=True):
         reached = exactly.erfc(exactly.mpf(distance) / exactly.sqrt(2)) / 2
@@ -67,10 +87,14 @@ def test_the_inverse_of_the_normal_distribution_is_as_accurate_as_the_rounding_a
 
 @pytest.mark.parametrize("scale", [1.0, 1.999])
 def test_draws_that_were_settled_in_double_precision_were_settled_rightly(scale):
-    # Every word is looked at with 320 bits; whatever the further bits are, the answer must be that of the fast way.
+    # Every word is looked at with 320 bits; whatever the further bits are, the answer must be that
+    # of the fast way.
     rng = np.random.default_rng(1)
     words = np.concatenate(
-        [rng.integers(0, 2**64, 400, dtype=np.uint64), np.uint64(1) << np.arange(20, 64, dtype=np.uint64)]
+        [
+            rng.integers(0, 2**64, 400, dtype=np.uint64),
+            np.uint64(1) << np.arange(20, 64, dtype=np.uint64),
+        ]
     )
     asked = []
 
@@ -83,7 +107,8 @@ def test_draws_that_were_settled_in_double_precision_were_settled_rightly(scale)
     for word, steps in zip(words, noise, strict=True):
         head = int(word) >> 1
         ends = [
-            _noise._settled((head << 192) + rest, scale / grid_of(scale), int(abs(steps))) for rest in (0, 2**192 - 1)
+            _noise._settled((head << 192) + rest, scale / grid_of(scale), int(abs(steps)))
+            for rest in (0, 2**192 - 1)
         ]
         if ends[0] == ends[1]:
             checked += 1
@@ -109,7 +134,10 @@ def test_every_boundary_between_two_grid_points_is_in_its_right_place():
     ratio = 2.0**GRID_BITS
     for steps in (0, 1, 12345, 2**30, 2**32 + 7, 2**33):
         boundary = exactly.erfc((steps + exactly.mpf(1) / 2) / ratio / exactly.sqrt(2)) / 2 * 2**256
-        below, above = int(boundary) - 2**40, int(boundary) + 2**40  # smaller probability: further out
+        below, above = (
+            int(boundary) - 2**40,
+            int(boundary) + 2**40,
+        )  # smaller probability: further out
         for guess in (max(steps - 5, 0), steps, steps + 1, 2 * steps + 3):
             assert _noise._settled(above, ratio, guess) == steps
             assert _noise._settled(below, ratio, guess) == steps + 1
@@ -119,14 +147,18 @@ def test_every_boundary_between_two_grid_points_is_in_its_right_place():
 def test_a_draw_too_near_a_boundary_for_double_precision_is_decided_by_its_further_bits(steps):
     exactly = mpmath.MPContext()
     exactly.prec = 400
-    boundary = exactly.erfc((steps + exactly.mpf(1) / 2) / 2**GRID_BITS / exactly.sqrt(2)) / 2 * 2**64
+    boundary = (
+        exactly.erfc((steps + exactly.mpf(1) / 2) / 2**GRID_BITS / exactly.sqrt(2)) / 2 * 2**64
+    )
     for further, expected in ((0, steps + 1), (2**64 - 1, steps)):  # less probability: further out
-        words = iter([np.array([2 * int(boundary)], dtype=np.uint64), np.full(3, further, dtype=np.uint64)])
+        words = iter(
+            [np.array([2 * int(boundary)], dtype=np.uint64), np.full(3, further, dtype=np.uint64)]
+        )
         noise = _noise._rounded_gaussian(lambda size, words=words: next(words), (1,), 1.0)
         assert noise[0] / grid_of(1.0) == expected
 
 
-# ---- nobody can repeat it -----------------------------------------------------------------------------------------
+# ---- nobody can repeat it ------------------------------------------------------------------------
 
 
 def test_secure_noise_takes_no_seed_is_private_and_never_repeats():
@@ -165,7 +197,9 @@ def test_forked_children_draw_other_noise_than_their_parent_and_each_other():
     for _ in range(2):
         reader, writer = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads; the child starts none
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # newer Pythons warn of threads; the child starts none
             child = os.fork()
         if child == 0:
             os.write(writer, source.gaussian((8,), 1.0).tobytes())
@@ -179,14 +213,16 @@ def test_forked_children_draw_other_noise_than_their_parent_and_each_other():
     assert len(set(draws)) == 3
 
 
-# ---- value and noise on one grid ----------------------------------------------------------------------------------
+# ---- value and noise on one grid -----------------------------------------------------------------
 
 
 def test_plain_floating_point_noise_leaks_through_its_low_bits_and_ours_does_not():
     rng = np.random.default_rng(2)
     size, scale = 200_000, 4.0
 
-    def fine(released):  # numbers below 1 that are no multiple of 2⁻⁵³: a sum with 1 cannot reach them
+    def fine(
+        released,
+    ):  # numbers below 1 that are no multiple of 2⁻⁵³: a sum with 1 cannot reach them
         return np.mean((np.abs(released) < 1) & (released * 2.0**53 % 1 != 0))
 
     naive = [value + scale * rng.standard_normal(size) for value in (0.0, 1.0)]
@@ -229,9 +265,9 @@ def test_rounding_moves_two_values_apart_by_at_most_the_slack(first, data, scale
 def test_the_slack_is_attained_in_the_limit():
     grid = grid_of(1.0)
     first, second = np.full(100, 0.4999 * grid), np.full(100, 0.5001 * grid)
-    moved = np.linalg.norm(np.rint(second / grid) * grid - np.rint(first / grid) * grid) - np.linalg.norm(
-        first - second
-    )
+    moved = np.linalg.norm(
+        np.rint(second / grid) * grid - np.rint(first / grid) * grid
+    ) - np.linalg.norm(first - second)
     assert moved == pytest.approx(rounding_slack(100, grid), rel=1e-3)
 
 
@@ -240,12 +276,15 @@ def test_noise_scale_hides_the_sensitivity_with_its_slack(sensitivity, multiplie
     scale = noise_scale(sensitivity, multiplier, size)
     charged = sensitivity + rounding_slack(size, grid_of(scale))
     assert scale >= multiplier * charged * (1 - 1e-15)
-    assert scale <= multiplier * sensitivity * (1 + 2.1 * multiplier * math.sqrt(size) / 2**GRID_BITS + 1e-12)
+    assert scale <= multiplier * sensitivity * (
+        1 + 2.1 * multiplier * math.sqrt(size) / 2**GRID_BITS + 1e-12
+    )
 
 
 def test_noise_scale_refuses_more_coordinates_than_the_grid_can_hide():
     with pytest.raises(
-        ValueError, match=r"^The noise must hide 1000000000000 coordinates at once with a grid of 2\^-30"
+        ValueError,
+        match=r"^The noise must hide 1000000000000 coordinates at once with a grid of 2\^-30",
     ):
         noise_scale(1.0, 1e4, 10**12)
 
@@ -255,7 +294,9 @@ def test_values_beyond_the_clamp_are_cut_and_what_is_not_a_number_becomes_zero_w
     value = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, limit, 5.0])
     released = noisy(value, scale, SeededNoiseForTests(4))
     noise = SeededNoiseForTests(4).gaussian(value.shape, scale)
-    np.testing.assert_array_equal(released, np.array([0, limit, -limit, limit, -limit, limit, 5.0]) + noise)
+    np.testing.assert_array_equal(
+        released, np.array([0, limit, -limit, limit, -limit, limit, 5.0]) + noise
+    )
 
 
 def test_zero_has_no_sign():

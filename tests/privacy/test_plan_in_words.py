@@ -1,4 +1,6 @@
-"""The private command for people: the plan in plain words, a question before it spends, a ledger for all runs."""
+"""The private command for people: the plan in plain words, a question before it spends, a ledger
+for all runs.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,27 @@ from odeco.cli import app
 from odeco.cli.app import in_options
 from odeco.privacy import LedgerFile, epsilon_of, gdp_mu
 
-PUBLIC = {"dimension": 20, "n_components": 2, "delta": 1e-6, "unit": "record", "n_units": 6000, "norm_bound": 2.0}
-RUN = ["private", "rows.npy", "-k", "2", "--epsilon", "1", "--delta", "1e-6", "--unit", "record", "--norm-bound", "1"]
+PUBLIC = {
+    "dimension": 20,
+    "n_components": 2,
+    "delta": 1e-6,
+    "unit": "record",
+    "n_units": 6000,
+    "norm_bound": 2.0,
+}
+RUN = [
+    "decompose",
+    "--rows",
+    "rows.npy",
+    "-k",
+    "2",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--norm-bound",
+    "1",
+]
 
 
 @pytest.fixture
@@ -34,15 +55,16 @@ def test_the_plan_begins_with_two_sentences_whose_numbers_are_those_of_the_plan(
     twice = odeco.plan_privacy(epsilon=2.0, **PUBLIC)
     signal = plan[plan.best].sure_signal
     found, price = str(plan).splitlines()[:2]
-    # A weight is at most 2³ = 8, if all 6,000 records are alike and of norm 2; each of them gives 8/6000.
+    # A weight is at most 2³ = 8, if all 6,000 records are alike and of norm 2; each of them gives
+    # 8/6000.
     alike = int(np.ceil(6000 * signal / 8))
     assert found == (
-        f"This run finds components with a weight of {signal:.3g} or more, through the noise of privacy: as much as "
-        f"{alike} of the 6,000 records have if they are alike and of the full norm 2."
+        f"At this ε, a component must have a weight of {signal:.3g} or more to be found: about "
+        f"{alike} identical records of norm 2, of 6,000."
     )
     assert price == (
-        "It spends ε = 1 (δ = 1e-06) of the privacy of every record, once and for all; ε = 2 would find weights from "
-        f"{twice[plan.best].sure_signal:.3g} on."
+        "It spends ε = 1 (δ = 1e-06) of the privacy of every record, once and for all; ε = 2 "
+        f"would find weights from {twice[plan.best].sure_signal:.3g} on."
     )
 
 
@@ -52,7 +74,9 @@ def test_the_small_table_compares_budgets_and_the_terms_stand_below():
     assert [prospect.epsilon for prospect in plan.prospects] == [0.5, 1.0, 2.0, 4.0]
     for prospect in plan.prospects:
         other = odeco.plan_privacy(epsilon=prospect.epsilon, **PUBLIC)
-        assert prospect.smallest_signals == {each.mechanism: each.smallest_signal for each in other.mechanisms}
+        assert prospect.smallest_signals == {
+            each.mechanism: each.smallest_signal for each in other.mechanisms
+        }
     assert text.count("this run\n") == 1
     for term in ("\nweight ", "\nmu ", "\nreleases ", "\nreplace "):
         assert text.index("finds weights from") < text.index(term)
@@ -80,10 +104,12 @@ def test_a_plan_for_entries_speaks_of_no_records():
 
 
 def test_the_words_are_about_the_mechanism_that_is_taken(folder, capsys):
-    assert app.run([*RUN, "--dry-run", "--mechanism", "joint"]) == 0
+    assert app.run([*RUN, "--mechanism", "joint"]) == 0
     text = capsys.readouterr().out
-    plan = odeco.plan_privacy(**{**PUBLIC, "dimension": 6, "n_units": 3000, "norm_bound": 1.0}, epsilon=1.0)
-    assert f"with a weight of {plan['joint'].sure_signal:.3g} or more" in text
+    plan = odeco.plan_privacy(
+        **{**PUBLIC, "dimension": 6, "n_units": 3000, "norm_bound": 1.0}, epsilon=1.0
+    )
+    assert f"a weight of {plan['joint'].sure_signal:.3g} or more to be found" in text
     assert "this run takes 'joint'" in text
 
 
@@ -91,32 +117,39 @@ def test_a_ledger_knows_what_the_first_run_has_spent_and_refuses_what_is_too_muc
     ledger = [*RUN, "--ledger", "data.ledger"]
     assert app.run(ledger) == 2
     assert "--ledger data.ledger is new and needs --budget E" in capsys.readouterr().err
-    assert app.run([*ledger, "--budget", "1.3", "--dry-run"]) == 0
-    assert not Path("data.ledger").exists()  # a plan spends nothing and begins nothing
     assert app.run([*ledger, "--budget", "1.3"]) == 0
     assert (
-        "data.ledger: earlier runs have spent ε = 0; with this one it will be ε = 1 of 1.3" in capsys.readouterr().err
+        "data.ledger: earlier runs have spent ε = 0; with this one it will be ε = 1 of 1.3"
+        in capsys.readouterr().err
     )
     spent = LedgerFile("data.ledger").mu
-    # Releases are charged with the slack of their rounding, which the noise has been made larger for.
+    # Releases are charged with the slack of their rounding, which the noise has been made larger
+    # for.
     assert spent == pytest.approx(gdp_mu(1.0, 1e-6), rel=1e-6)
     assert app.run([*ledger, "--budget", "9"]) == 2
     assert "--budget must be that of data.ledger, ε = 1.3. Got 9." in capsys.readouterr().err
     assert epsilon_of(np.hypot(spent, gdp_mu(1.0, 1e-6)), 1e-6) > 1.3  # two such runs are too much
     assert app.run(ledger) == 1
     refused = capsys.readouterr().err
-    assert "data.ledger allows ε = 1.3 for all runs together. Earlier ones have spent ε = 1, so that ε = " in refused
+    assert (
+        "data.ledger allows ε = 1.3 for all runs together. Earlier ones have spent ε = 1, so that "
+        "ε = "
+    ) in refused
     assert "Nothing was spent. Lower --epsilon." in refused
     assert LedgerFile("data.ledger").mu == spent
     less = [*ledger]
     less[less.index("--epsilon") + 1] = "0.5"
     assert app.run(less) == 0
-    assert "earlier runs have spent ε = 1; with this one it will be ε = 1.1" in capsys.readouterr().err
+    assert (
+        "earlier runs have spent ε = 1; with this one it will be ε = 1.1" in capsys.readouterr().err
+    )
     assert len(LedgerFile("data.ledger").charges) == 2
 
 
 def on_a_terminal(arguments, answer, folder):
-    """Run the command with a terminal as its stdin and stderr, answer its question, and return its code and words."""
+    """Run the command with a terminal as its stdin and stderr, answer its question, and return its
+    code and words.
+    """
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "odeco", *arguments],
@@ -161,16 +194,13 @@ def test_yes_asks_nobody(folder):
 
 
 def test_what_is_missing_is_named_by_its_flag(folder, capsys):
-    user = [each if each != "record" else "user" for each in RUN]
     for arguments, words in (
-        (user, "--unit user needs --groups FILE"),
-        ([*RUN, "--groups", "groups.txt"], "--groups goes with --unit user"),
-        (RUN[:-2], "--unit record needs --norm-bound B"),
+        (RUN[:-2], "Private rows need --norm-bound B"),
         ([*RUN, "--budget", "2"], "--budget is that of a new --ledger FILE"),
     ):
         assert app.run(arguments) == 2
         assert words in capsys.readouterr().err
-    assert app.run([*user, "--groups", "groups.txt", "--yes"]) == 0
+    assert app.run([*RUN, "--groups", "groups.txt", "--yes"]) == 0
 
 
 def given(**options):
@@ -191,10 +221,8 @@ def given(**options):
         ({"epsilon": "-1"}, "--epsilon must be"),
         ({"delta": "0.1"}, "--delta must be below 1/n"),
         ({"norm_bound": "-2"}, "--norm-bound must be a positive number"),
-        ({"neighbour_relation": "friends"}, "--neighbour-relation must be one of"),
-        ({"entry_change": "2"}, "--entry-change must go with --unit entry"),
+        ({"entry_change": "2"}, "--entry-change is about a private tensor"),
         ({"mechanism": "core", "n_restarts": "4"}, "--n-restarts must go with --mechanism"),
-        ({"calibration": "paper"}, "--calibration paper must go with --mechanism wang2016"),
         ({"order": "2"}, "--order must be an int of at least 3"),
         ({"n_iterations": "0"}, "--n-iterations must be"),
     ],
@@ -208,9 +236,13 @@ def test_every_error_speaks_of_flags(options, words, folder, capsys):
 
 def test_advice_becomes_options_only_where_there_are_some():
     options = {"unit": "--unit", "n_restarts": "--n-restarts", "n_components": "-k"}
-    text = "`n_restarts` must go with unit='entry'. Got n_restarts=5 with unit=\"user\". Not my_unit='x', nor `other`."
+    text = (
+        "`n_restarts` must go with unit='entry'. Got n_restarts=5 with unit=\"user\". Not "
+        "my_unit='x', nor `other`."
+    )
     assert in_options(text, options) == (
-        "--n-restarts must go with --unit entry. Got --n-restarts 5 with --unit user. Not my_unit='x', nor `other`."
+        "--n-restarts must go with --unit 'entry'. Got --n-restarts 5 with --unit \"user\". Not "
+        "my_unit='x', nor `other`."
     )
 
 
@@ -224,16 +256,50 @@ def test_a_command_can_be_repeated_with_the_same_budget(folder, capsys):
     assert "--budget must be that of data.ledger, ε = 2. Got 3." in capsys.readouterr().err
 
 
+def test_a_ledger_of_the_command_knows_its_data_by_the_names_of_files(folder, capsys):
+    ledger = ["--ledger", "data.ledger", "--budget", "4"]
+    assert app.run([*RUN, *ledger]) == 0
+    before = Path("data.ledger").read_bytes()
+    assert (LedgerFile("data.ledger").data, LedgerFile("data.ledger").unit) == (
+        "rows.npy",
+        "record",
+    )
+    np.save("other.npy", np.load("rows.npy"))
+    other = ["other.npy" if each == "rows.npy" else each for each in RUN]
+    mixture = ["learn", "mixture", *other[2:]]
+    capsys.readouterr()
+    for arguments in ([*other, *ledger], [*mixture, *ledger]):
+        assert app.run(arguments) == 1
+        said = capsys.readouterr().err
+        assert (
+            "must be the budget of the data that are used, 'other.npy'. It is that of 'rows.npy'."
+            in said
+        )
+        assert "pass that name as --data" in said
+    assert app.run([*RUN, *ledger, "--groups", "groups.txt"]) == 1
+    assert "for unit 'user'" in capsys.readouterr().err
+    assert Path("data.ledger").read_bytes() == before
+    assert app.run([*mixture, *ledger, "--data", "rows.npy"]) == 0
+    capsys.readouterr()
+    assert app.run(["ledger", "data.ledger", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["data"], shown["unit"], shown["neighbours"]) == ("rows.npy", "record", "replace")
+    assert app.run([*RUN, "--data", "rows.npy"]) == 2
+    assert "--data names the data of a --ledger FILE" in capsys.readouterr().err
+
+
 def test_a_run_without_a_ledger_says_in_one_line_how_to_keep_one(folder, capsys):
     assert app.run(RUN) == 0
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "--ledger FILE --budget E" in line]
+    (line,) = [
+        line for line in capsys.readouterr().err.splitlines() if "--ledger FILE --budget E" in line
+    ]
     assert "add up" in line
 
 
 def test_info_reads_ledgers(folder, capsys):
     assert app.run([*RUN, "--ledger", "data.ledger", "--budget", "2"]) == 0
     capsys.readouterr()
-    assert app.run(["info", "data.ledger", "--json"]) == 0
+    assert app.run(["ledger", "data.ledger", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     ledger = LedgerFile("data.ledger")
     left = np.sqrt(ledger.mu_limit**2 - ledger.mu**2)
@@ -242,7 +308,9 @@ def test_info_reads_ledgers(folder, capsys):
     assert shown["epsilon_spent"] == pytest.approx(1.0, rel=1e-3)
     assert shown["epsilon_left"] == pytest.approx(epsilon_of(left, 1e-6), rel=1e-3)
     assert list(shown["epsilon_spent_by"].values()) == [shown["epsilon_spent"]]
-    online = odeco.OnlineDecomposer(2, epsilon=1.0, delta=1e-6, norm_bound=1.0, batch_size=100, rng=0)
+    online = odeco.OnlineDecomposer(
+        2, epsilon=1.0, delta=1e-6, norm_bound=1.0, batch_size=100, rng=0
+    )
     online.partial_fit(np.load("rows.npy")[:300]).save("run.ckpt")
     assert app.run(["info", "run.ckpt.ledger", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)

@@ -1,4 +1,6 @@
-"""What is released is private, what is refused releases nothing, and what comes back is what was promised."""
+"""What is released is private, what is refused releases nothing, and what comes back is what was
+promised.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def topics(n, dimension, k, seed):
     return vectors[:, labels].T, odeco.Components(np.bincount(labels) / n, vectors)
 
 
-# ---- who holds the data -------------------------------------------------------------------------------------------
+# ---- who holds the data --------------------------------------------------------------------------
 
 
 def entry_neighbours(relation):
@@ -70,7 +72,9 @@ def questions_of(holder, basis):
 
 @pytest.mark.parametrize("relation", ["literal", "distinct"])
 @pytest.mark.parametrize("width", [1, 3])
-def test_no_entry_neighbour_moves_an_answer_beyond_what_is_declared_and_some_come_near(relation, width):
+def test_no_entry_neighbour_moves_an_answer_beyond_what_is_declared_and_some_come_near(
+    relation, width
+):
     T = planted_orthogonal(D, 3, rng=0).to_dense()
     basis = unit_columns(1, width)
     first = [*questions_of(EntryLevel(T, neighbour_relation=relation), basis)]
@@ -81,13 +85,17 @@ def test_no_entry_neighbour_moves_an_answer_beyond_what_is_declared_and_some_com
             moved = np.linalg.norm(before - after)
             assert moved <= declared == same
             closest[i] = max(closest[i], moved / declared)
-    exact = [0, 2, 3, 4] if width > 1 and relation == "distinct" else range(5)  # that of a block of values is a bound
+    exact = (
+        [0, 2, 3, 4] if width > 1 and relation == "distinct" else range(5)
+    )  # that of a block of values is a bound
     assert closest[list(exact)].min() > 0.99
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
-def test_no_record_neighbour_moves_an_answer_beyond_what_is_declared_and_some_come_near(relation, kind):
+def test_no_record_neighbour_moves_an_answer_beyond_what_is_declared_and_some_come_near(
+    relation, kind
+):
     generator = np.random.default_rng(0)
     rows = 3 * generator.standard_normal((40, D))
     groups = np.arange(40) // 4
@@ -101,7 +109,10 @@ def test_no_record_neighbour_moves_an_answer_beyond_what_is_declared_and_some_co
             rows[mine] = 1e3 * direction
             other = rows.copy()
             other[mine] = -rows[mine] if relation == "replace" else 0.0
-            pairs = [questions_of(RecordLevel(kind(each), groups=labels, **settings), basis) for each in (rows, other)]
+            pairs = [
+                questions_of(RecordLevel(kind(each), groups=labels, **settings), basis)
+                for each in (rows, other)
+            ]
             for (before, declared), (after, _) in zip(*pairs, strict=True):
                 moved = np.linalg.norm(before - after)
                 assert moved <= declared
@@ -126,10 +137,18 @@ def test_answers_are_those_of_the_tensor_and_nothing_bad_gets_in():
         (RecordLevel(rows, norm_bound=2.0), moment),
         (RecordLevel(sparse.csr_array(rows), norm_bound=2.0), moment),
     ]:
-        np.testing.assert_allclose(holder.image(U), np.einsum("ijk,jl,kl->il", tensor, U, U), atol=1e-9)
-        np.testing.assert_allclose(holder.value(U), np.einsum("ijk,il,jl,kl->l", tensor, U, U, U), atol=1e-9)
-        np.testing.assert_allclose(holder.core(U), np.einsum("ijk,ia,jb,kc->abc", tensor, U, U, U), atol=1e-9)
-        np.testing.assert_allclose(unpack(holder.packed() * holder.packed_units(), D), tensor, atol=1e-9)
+        np.testing.assert_allclose(
+            holder.image(U), np.einsum("ijk,jl,kl->il", tensor, U, U), atol=1e-9
+        )
+        np.testing.assert_allclose(
+            holder.value(U), np.einsum("ijk,il,jl,kl->l", tensor, U, U, U), atol=1e-9
+        )
+        np.testing.assert_allclose(
+            holder.core(U), np.einsum("ijk,ia,jb,kc->abc", tensor, U, U, U), atol=1e-9
+        )
+        np.testing.assert_allclose(
+            unpack(holder.packed() * holder.packed_units(), D), tensor, atol=1e-9
+        )
         slab = np.einsum("ijk,ja,kb->iab", tensor, U, U)
         np.testing.assert_allclose(np.linalg.norm(holder.slab(U)), np.linalg.norm(slab), rtol=1e-8)
 
@@ -147,7 +166,14 @@ def test_huge_tiny_and_bad_rows_stay_within_the_bound_without_a_word(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = decompose_privately(
-            kind(rows), 1, **BUDGET, unit="record", norm_bound=1.0, mechanism="joint", rng=0, n_iterations=2
+            kind(rows),
+            1,
+            **BUDGET,
+            unit="record",
+            norm_bound=1.0,
+            mechanism="joint",
+            rng=0,
+            n_iterations=2,
         )
     assert np.isfinite(result.weights).all()
     with np.errstate(all="ignore"):
@@ -164,8 +190,14 @@ def test_huge_tiny_and_bad_rows_stay_within_the_bound_without_a_word(kind):
             lambda: RecordLevel(np.eye(3), norm_bound=1.0),
             ["norm_bound", "neighbour_relation", "n_units", "order", "_rows"],
         ),
-        (lambda: RecordLevel(sparse.csr_array(np.eye(3)), norm_bound=1.0), ["norm_bound", "_weights"]),
-        (lambda: EntryLevel(np.zeros((2, 2, 2))), ["entry_change", "entry_limit", "entry_units", "_entries"]),
+        (
+            lambda: RecordLevel(sparse.csr_array(np.eye(3)), norm_bound=1.0),
+            ["norm_bound", "_weights"],
+        ),
+        (
+            lambda: EntryLevel(np.zeros((2, 2, 2))),
+            ["entry_change", "entry_limit", "entry_units", "_entries"],
+        ),
     ],
 )
 def test_a_holder_cannot_be_changed_after_it_was_made(holder, names):
@@ -175,10 +207,12 @@ def test_a_holder_cannot_be_changed_after_it_was_made(holder, names):
         with pytest.raises(AttributeError) as error:
             setattr(made, name, 0.5)
         assert str(error.value) == (
-            "A holder of private data must stay as it was made: noise is scaled to what it declared then. "
-            f"Got another `{name}`. Make a new {type(made).__name__}."
+            "A holder of private data must stay as it was made: noise is scaled to what it "
+            f"declared then. Got another `{name}`. Make a new {type(made).__name__}."
         )
-        with pytest.raises(AttributeError, match=r"^A holder of private data must stay as it was made"):
+        with pytest.raises(
+            AttributeError, match=r"^A holder of private data must stay as it was made"
+        ):
             delattr(made, name)
     for name in ("_rows", "_entries", "_weights"):
         array = getattr(made, name, np.empty(0))
@@ -219,7 +253,7 @@ def test_overflow_in_a_thread_is_answered_without_a_word():
         assert holder.slab(np.eye(40)[:, :12]).shape == (40, 78)
 
 
-# ---- the oracle that pays -----------------------------------------------------------------------------------------
+# ---- the oracle that pays ------------------------------------------------------------------------
 
 
 def test_only_who_declares_a_sensitivity_is_accepted():
@@ -228,7 +262,8 @@ def test_only_who_declares_a_sensitivity_is_accepted():
     with pytest.raises(TypeError) as error:
         PrivateOracle(Whitened(inner, whitener), Ledger(1.0), noise_multiplier=5.0)
     assert str(error.value) == (
-        "Whitened declares no sensitivity, so no noise makes its answers private. Make the data private first."
+        "Whitened declares no sensitivity, so no noise makes its answers private. Make the data "
+        "private first."
     )
     private = PrivateOracle(inner, Ledger(1.0), noise_multiplier=5.0)
     assert Whitened(private, whitener).image(np.eye(2)).shape == (2, 2)
@@ -253,7 +288,9 @@ def test_an_exhausted_budget_refuses_before_anything_is_computed_and_leaves_the_
         oracle = PrivateOracle(holder, ledger, noise_multiplier=2.5, release=release)
         oracle.image(np.eye(3)[:, :1])
         charges = ledger.charges
-        with pytest.raises(BudgetExhausted, match=r"^Budget exhausted: this query would bring mu to 0\.\d+, above"):
+        with pytest.raises(
+            BudgetExhausted, match=r"^Budget exhausted: this query would bring mu to 0\.\d+, above"
+        ):
             oracle.image(np.eye(3)[:, :2])
         assert ledger.charges == charges
         assert holder.n_asked == 1
@@ -267,13 +304,17 @@ def test_an_exhausted_budget_refuses_before_anything_is_computed_and_leaves_the_
 def test_noise_is_the_multiplier_times_the_declared_sensitivity_and_lies_on_its_grid(release):
     holder = EntryLevel(planted_orthogonal(D, 3, rng=0).to_dense())
     block, ledger = unit_columns(0, 3), Ledger(1e3)
-    oracle = PrivateOracle(holder, ledger, noise_multiplier=4.0, release=release, noise=SeededNoiseForTests(0))
+    oracle = PrivateOracle(
+        holder, ledger, noise_multiplier=4.0, release=release, noise=SeededNoiseForTests(0)
+    )
     for question, declare in (("image", holder.sensitivity), ("value", holder.value_sensitivity)):
         exact = getattr(holder, question)(block)
         n = 3000
         draws = np.array([getattr(oracle, question)(block) - exact for _ in range(n)])
         joint = 4 * declare(block)
-        expected = [4 * declare(block[:, [i]]) for i in range(3)] if release == "separate" else [joint] * 3
+        expected = (
+            [4 * declare(block[:, [i]]) for i in range(3)] if release == "separate" else [joint] * 3
+        )
         measured = draws.std(axis=0).reshape(-1, 3)
         np.testing.assert_allclose(measured / expected, 1, atol=5 / math.sqrt(2 * n))
         np.testing.assert_allclose(oracle.last_scales, expected, rtol=1e-6)
@@ -300,7 +341,9 @@ def test_near_duplicates_are_asked_once_and_answered_alike():
         np.testing.assert_allclose(
             oracle.image(block), holder.image(asked)[:, members] * signs ** (order - 1), atol=1e-4
         )
-        np.testing.assert_allclose(oracle.value(block), holder.value(asked)[members] * signs**order, atol=1e-4)
+        np.testing.assert_allclose(
+            oracle.value(block), holder.value(asked)[members] * signs**order, atol=1e-4
+        )
     # Four candidates cost as two.
     joint = PrivateOracle(holder, Ledger(1.0), noise_multiplier=5.0, merge=0.9)
     joint.image(block)
@@ -315,8 +358,16 @@ def test_only_the_noise_of_the_operating_system_is_private():
             return np.zeros(shape)
 
     holder = RecordLevel(np.eye(3), norm_bound=1.0)
-    for noise, private in [(None, True), (SecureNoise(), True), (SeededNoiseForTests(0), False), (Pretender(), False)]:
-        assert PrivateOracle(holder, Ledger(1.0), noise_multiplier=9.0, noise=noise).is_private is private
+    for noise, private in [
+        (None, True),
+        (SecureNoise(), True),
+        (SeededNoiseForTests(0), False),
+        (Pretender(), False),
+    ]:
+        assert (
+            PrivateOracle(holder, Ledger(1.0), noise_multiplier=9.0, noise=noise).is_private
+            is private
+        )
 
 
 def test_an_oracle_that_may_speak_without_noise_is_refused():
@@ -334,7 +385,8 @@ def test_an_oracle_that_may_speak_without_noise_is_refused():
     with pytest.raises(TypeError, match=r"^Talkative may reveal its data without noise"):
         PrivateOracle(Talkative(), Ledger(1.0), noise_multiplier=9.0)
     with pytest.raises(
-        TypeError, match=r"^SampleMoment declares no sensitivity, so no noise makes its answers private"
+        TypeError,
+        match=r"^SampleMoment declares no sensitivity, so no noise makes its answers private",
     ):
         PrivateOracle(SampleMoment(np.eye(3)), Ledger(1.0), noise_multiplier=9.0)
 
@@ -348,7 +400,9 @@ def test_nothing_can_take_the_place_of_the_noise_of_the_operating_system():
 def test_a_question_whose_sensitivity_would_underflow_is_refused(size):
     ledger = Ledger(1.0)
     oracle = PrivateOracle(RecordLevel(np.eye(3), norm_bound=1.0), ledger, noise_multiplier=9.0)
-    with pytest.raises(ValueError, match=r"^The largest entry of each column of a query must lie between"):
+    with pytest.raises(
+        ValueError, match=r"^The largest entry of each column of a query must lie between"
+    ):
         oracle.image(size * np.eye(3)[:, :1])
     assert ledger.mu == 0
 
@@ -360,11 +414,13 @@ def test_the_sensitivity_of_a_tiny_question_does_not_underflow():
 
 
 def test_private_rows_must_be_an_array():
-    with pytest.raises(TypeError, match=r"^Private rows must be a NumPy array or a CSR array\. Got list\."):
+    with pytest.raises(
+        TypeError, match=r"^Private rows must be a NumPy array or a CSR array\. Got list\."
+    ):
         RecordLevel([[1.0, 0.0]], norm_bound=1.0)
 
 
-# ---- the recipe ---------------------------------------------------------------------------------------------------
+# ---- the recipe ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", ["auto", *FOR_TENSORS])
@@ -390,7 +446,11 @@ def test_every_mechanism_finds_strong_components_of_a_tensor_within_its_budget(m
 def test_every_mechanism_finds_strong_components_of_rows_within_its_budget(mechanism, unit):
     rows, truth = topics(60_000, 10, 2, seed=0)
     rows = sparse.csr_array(rows) if mechanism == "core" else rows
-    settings = {"unit": unit, "norm_bound": 1.0, "groups": np.arange(60_000) // 2 if unit == "user" else None}
+    settings = {
+        "unit": unit,
+        "norm_bound": 1.0,
+        "groups": np.arange(60_000) // 2 if unit == "user" else None,
+    }
     result = decompose_privately(rows, 2, **BUDGET, **settings, mechanism=mechanism, rng=0)
     found = odeco.match(result, truth)
     assert found.cosines.min() > 0.95
@@ -402,11 +462,25 @@ def test_every_mechanism_finds_strong_components_of_rows_within_its_budget(mecha
 def test_even_orders_work_where_they_are_offered():
     rows, truth = topics(200_000, 5, 2, seed=0)
     result = decompose_privately(
-        rows, 2, **BUDGET, unit="record", norm_bound=1.0, order=4, mechanism="joint", rng=0, n_iterations=5
+        rows,
+        2,
+        **BUDGET,
+        unit="record",
+        norm_bound=1.0,
+        order=4,
+        mechanism="joint",
+        rng=0,
+        n_iterations=5,
     )
-    assert odeco.match(result, odeco.Components(truth.weights, truth.vectors, 4)).cosines.min() > 0.9
-    with pytest.raises(ValueError, match=r"^mechanism='core' takes tensors of order 3\. Got order 4\."):
-        decompose_privately(rows[:9], 2, **BUDGET, unit="record", norm_bound=1.0, order=4, mechanism="core")
+    assert (
+        odeco.match(result, odeco.Components(truth.weights, truth.vectors, 4)).cosines.min() > 0.9
+    )
+    with pytest.raises(
+        ValueError, match=r"^mechanism='core' takes tensors of order 3\. Got order 4\."
+    ):
+        decompose_privately(
+            rows[:9], 2, **BUDGET, unit="record", norm_bound=1.0, order=4, mechanism="core"
+        )
 
 
 def without_signal(mechanism, dimension):
@@ -421,7 +495,9 @@ def test_data_without_signal_show_nothing_clear_of_the_noise(mechanism):
     # Each floor is passed with a chance of at most 1 in 1,000 for each of 3 x 10 components.
     data = without_signal(mechanism, 12)
     clear = [
-        decompose_privately(data, 3, **BUDGET, mechanism=mechanism, rng=i, noise=SeededNoiseForTests(i)).clear.any()
+        decompose_privately(
+            data, 3, **BUDGET, mechanism=mechanism, rng=i, noise=SeededNoiseForTests(i)
+        ).clear.any()
         for i in range(10)
     ]
     assert sum(clear) <= 1
@@ -441,19 +517,29 @@ def test_all_zeros_and_bad_entries_are_answered_without_a_word():
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_the_smallest_tensors_and_rows_are_answered(dimension):
     for mechanism in FOR_TENSORS:
-        result = decompose_privately(np.zeros((dimension,) * 3), dimension, **BUDGET, mechanism=mechanism, rng=0)
+        result = decompose_privately(
+            np.zeros((dimension,) * 3), dimension, **BUDGET, mechanism=mechanism, rng=0
+        )
         assert np.isfinite(result.vectors).all()
     for mechanism in ("auto", *MECHANISMS):
         settings = {"unit": "record", "norm_bound": 1.0, "mechanism": mechanism}
-        assert decompose_privately(np.zeros((1, dimension)), 1, **BUDGET, **settings).weights.shape == (1,)
+        assert decompose_privately(
+            np.zeros((1, dimension)), 1, **BUDGET, **settings
+        ).weights.shape == (1,)
     rows = np.eye(dimension)
-    assert decompose_privately(rows, 1, **BUDGET, unit="record", norm_bound=1.0, order=5).privacy.mechanism == "joint"
+    assert (
+        decompose_privately(
+            rows, 1, **BUDGET, unit="record", norm_bound=1.0, order=5
+        ).privacy.mechanism
+        == "joint"
+    )
 
 
 def test_seeded_noise_says_that_nothing_is_private():
     truth = planted_orthogonal(8, 1, weights=[1000.0], rng=0)
     first, second = (
-        decompose_privately(truth.to_dense(), 1, **BUDGET, rng=0, noise=SeededNoiseForTests(3)) for _ in range(2)
+        decompose_privately(truth.to_dense(), 1, **BUDGET, rng=0, noise=SeededNoiseForTests(3))
+        for _ in range(2)
     )
     np.testing.assert_array_equal(first.vectors, second.vectors)
     assert not first.privacy.private
@@ -463,7 +549,9 @@ def test_seeded_noise_says_that_nothing_is_private():
 
 def test_rng_never_touches_the_noise():
     T = planted_orthogonal(8, 1, weights=[1000.0], rng=0).to_dense()
-    first, second = (decompose_privately(T, 1, **BUDGET, mechanism="joint", rng=0).weights for _ in range(2))
+    first, second = (
+        decompose_privately(T, 1, **BUDGET, mechanism="joint", rng=0).weights for _ in range(2)
+    )
     assert (first != second).all()
 
 
@@ -494,10 +582,16 @@ def test_nothing_comes_back_but_what_is_listed():
         ({"epsilon": math.inf}, r"^`epsilon` must be a number above 0"),
         ({"delta": 0.0}, r"^`delta` must be a number above 0"),
         ({"delta": 1.0}, r"^`delta` must be a number above 0"),
-        ({"delta": 0.2}, r"^`delta` must be below 1/n = 0\.1 for 10 records\. Got 0\.2\. Take one far below"),
+        (
+            {"delta": 0.2},
+            r"^`delta` must be below 1/n = 0\.1 for 10 records\. Got 0\.2\. Take one far below",
+        ),
         (
             {"norm_bound": None},
-            r"^`norm_bound` must be a positive number.*known without looking at the data, or chosen under privacy",
+            (
+                r"^`norm_bound` must be a positive number.*known without looking at the data, or "
+                r"chosen under privacy"
+            ),
         ),
         ({"norm_bound": 0.0}, r"^`norm_bound` must be a positive number"),
         ({"unit": "user"}, r"^`groups` must be given for unit='user' and for no other"),
@@ -507,11 +601,20 @@ def test_nothing_comes_back_but_what_is_listed():
             r"^`groups` must hold one label per row: shape \(10,\)\. Got shape \(2,\)\.$",
         ),
         ({"n_iterations": 0}, r"^`n_iterations` must be an int of at least 1"),
-        ({"mechanism": "subspace", "order": 4}, r"^mechanism='subspace' takes tensors of order 3\. Got order 4\."),
+        (
+            {"mechanism": "subspace", "order": 4},
+            r"^mechanism='subspace' takes tensors of order 3\. Got order 4\.",
+        ),
         ({"mechanism": "magic"}, r"^`mechanism` must be one of"),
         ({"calibration": "paper"}, r"^calibration='paper' must go with mechanism='wang2016'"),
-        ({"neighbour_relation": "distinct"}, r"^`neighbour_relation` must be one of 'replace', 'add_remove'"),
-        ({"unit": "entry", "norm_bound": None}, r"^A private tensor must be a d x d x d array of real numbers"),
+        (
+            {"neighbour_relation": "distinct"},
+            r"^`neighbour_relation` must be one of 'replace', 'add_remove'",
+        ),
+        (
+            {"unit": "entry", "norm_bound": None},
+            r"^A private tensor must be a d x d x d array of real numbers",
+        ),
     ],
 )
 def test_what_is_missing_or_wrong_is_refused(settings, text):
@@ -527,7 +630,7 @@ def test_epsilon_and_delta_have_no_defaults(missing):
         decompose_privately(np.zeros((3, 3, 3)), 1, **arguments)
 
 
-# ---- mutants ------------------------------------------------------------------------------------------------------
+# ---- mutants -------------------------------------------------------------------------------------
 
 
 def test_noise_for_a_count_without_the_restarts_is_refused_by_the_ledger(monkeypatch):
@@ -535,7 +638,9 @@ def test_noise_for_a_count_without_the_restarts_is_refused_by_the_ledger(monkeyp
     short = "odeco.private.mechanisms.mechanism.noise_multiplier"
     monkeypatch.setattr(short, lambda e, d, n: noise_multiplier(e, d, n // 8))
     with pytest.raises(BudgetExhausted):
-        decompose_privately(np.zeros((4, 4, 4)), 2, **BUDGET, mechanism="wang2016", n_restarts=8, rng=0)
+        decompose_privately(
+            np.zeros((4, 4, 4)), 2, **BUDGET, mechanism="wang2016", n_restarts=8, rng=0
+        )
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -1,4 +1,6 @@
-"""Private communities: an edge moves one bit, bits are flipped often enough, and nothing else is learnt from."""
+"""Private communities: an edge moves one bit, bits are flipped often enough, and nothing else is
+learnt from.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from sklearn.metrics import adjusted_rand_score
 from odeco.errors import BudgetExhausted
 from odeco.models import Communities, plan_communities
 from odeco.privacy import LedgerFile
+from odeco.privacy.guarantee import PureGuarantee
 from odeco.privacy.holders.graph import PrivateLinks
-from odeco.privacy.ledger_file import PureGuarantee
 from odeco.privacy.noise import grid_of
 from odeco.privacy.sums import PrivateSums
 
@@ -24,7 +26,9 @@ WEIGHTS = [0.0, -0.0, 1.0, -1.0, 2.5, 5e-324, 1e308, np.inf, -np.inf, np.nan]
 
 
 def random_graph(rng):
-    """Return an adjacency matrix of any numbers: directed, weighted, with loops, dense or sparse with repeats."""
+    """Return an adjacency matrix of any numbers: directed, weighted, with loops, dense or sparse
+    with repeats.
+    """
     kind = rng.integers(4)
     matrix = rng.choice(WEIGHTS, size=(N, N), p=[0.5, *[0.5 / 9] * 9])
     if kind == 0:
@@ -39,7 +43,10 @@ def with_pair(graph, pair, values):
     if isinstance(dense, np.ndarray):
         dense[pair], dense[pair[::-1]] = values
         return dense
-    kept = ~(((dense.row == pair[0]) & (dense.col == pair[1])) | ((dense.row == pair[1]) & (dense.col == pair[0])))
+    kept = ~(
+        ((dense.row == pair[0]) & (dense.col == pair[1]))
+        | ((dense.row == pair[1]) & (dense.col == pair[0]))
+    )
     rows, columns = np.append(dense.row[kept], pair), np.append(dense.col[kept], pair[::-1])
     return sparse.coo_array((np.append(dense.data[kept], values), (rows, columns)), shape=(N, N))
 
@@ -50,7 +57,9 @@ def test_no_edge_moves_the_bits_by_more_than_declared():
     for _ in range(600):
         graph = random_graph(rng)
         pair = tuple(sorted(rng.choice(N, 2, replace=False).tolist()))
-        one, other = (PrivateLinks(with_pair(graph, pair, rng.choice(WEIGHTS, 2))).pairs() for _ in range(2))
+        one, other = (
+            PrivateLinks(with_pair(graph, pair, rng.choice(WEIGHTS, 2))).pairs() for _ in range(2)
+        )
         moved = float(np.linalg.norm(one.answer() - other.answer()))
         assert moved <= sums.sensitivity(one) == 1.0
         assert one.answer().shape == (one.size,)
@@ -60,19 +69,32 @@ def test_no_edge_moves_the_bits_by_more_than_declared():
 
 def test_the_bits_are_those_of_the_upper_triangle():
     links = np.triu(np.random.default_rng(1).random((9, 9)) < 0.4, 1)
-    for graph in (links, links.T, links + links.T, 3 * links + np.eye(9), sparse.csr_array(links.T)):
-        np.testing.assert_array_equal(PrivateLinks(graph).pairs().answer(), links[np.triu_indices(9, 1)])
+    for graph in (
+        links,
+        links.T,
+        links + links.T,
+        3 * links + np.eye(9),
+        sparse.csr_array(links.T),
+    ):
+        np.testing.assert_array_equal(
+            PrivateLinks(graph).pairs().answer(), links[np.triu_indices(9, 1)]
+        )
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 20.0])
 def test_pairs_are_flipped_as_often_as_epsilon_says(epsilon):
-    """By the noise that a run gets: as it is rounded to a grid, half a step may count on either side."""
+    """By the noise that a run gets: as it is rounded to a grid, half a step may count on either
+    side.
+    """
     held = PrivateLinks(np.zeros((40, 40)))
-    sums = PrivateSums(PureGuarantee(epsilon, 0.0), held.n_records, record="edge", neighbour_relation="add_remove")
+    sums = PrivateSums(
+        PureGuarantee(epsilon, 0.0), held.n_records, record="edge", neighbour_relation="add_remove"
+    )
     scale = sums.noise(held.pairs(), 1.0)
     least = float(ndtr(-(0.5 + grid_of(scale) / 2) / scale))
     assert math.log((1 - least) / least) <= epsilon
-    # What the rounding of all pairs together is charged (`noise_scale`), and the room that the budget leaves.
+    # What the rounding of all pairs together is charged (`noise_scale`), and the room that the
+    # budget leaves.
     slack = 2.0**-30 * (scale * math.sqrt(held.n_records) + 1)
     assert math.log((1 - least) / least) == pytest.approx(epsilon, rel=2 * slack + 1e-8)
 
@@ -96,8 +118,19 @@ def planted(n=300, k=3, degree=50.0, ratio=10.0, seed=0):
 
 def learnt(graph, epsilon=2.0, **settings):
     model = Communities(3, epsilon=epsilon, random_state=0, **settings).fit(graph)
-    names = ("memberships_", "labels_", "block_matrix_", "profiles_", "prior_", "converged_", "n_samples_seen_")
-    return {name: getattr(model, name) for name in names} | {"privacy": model.privacy_, "said": model.summary()}
+    names = (
+        "memberships_",
+        "labels_",
+        "block_matrix_",
+        "profiles_",
+        "prior_",
+        "converged_",
+        "n_samples_seen_",
+    )
+    return {name: getattr(model, name) for name in names} | {
+        "privacy": model.privacy_,
+        "said": model.summary(),
+    }
 
 
 @pytest.mark.parametrize("other", [0.0, 1.0, np.nan, 1e308])
@@ -134,7 +167,9 @@ def test_the_report_states_what_was_spent(tmp_path):
 def test_a_shared_ledger_is_charged_the_gaussian_noise(tmp_path):
     graph = planted()[0]
     for epsilon, is_enough in ((1.0, False), (8.0, True)):
-        LedgerFile.create(tmp_path / f"{epsilon}", epsilon=epsilon, delta=1e-6)
+        LedgerFile.create(
+            tmp_path / f"{epsilon}", data="people", unit="edge", epsilon=epsilon, delta=1e-6
+        )
         if is_enough:
             Communities(3, epsilon=1.0, ledger=tmp_path / f"{epsilon}").fit(graph)
         else:
@@ -164,29 +199,37 @@ def test_communities_are_found_as_planned_and_not_where_there_are_none():
 
 @pytest.mark.slow
 def test_communities_count_whose_directions_noise_nearly_hides():
-    """Four communities of 75 nodes with 40 links each, ε = 1: noise is nearly as large as their three directions.
+    """Four communities of 75 nodes with 40 links each, ε = 1: noise is nearly as large as their
+    three directions.
 
-    Links are 0.37 likelier within communities: the directions have the size t = 0.37 · 75 = 28. The largest noise is
-    s = 2 √(300 · 0.92 + 40) = 36, and their eigenvalues are t + s²/(4t) = 39 on average. If only those counted that are
-    clear by a margin, there would be three communities or fewer in most graphs. On average the result must be better
-    than any partition into three is.
+    Links are 0.37 likelier within communities: the directions have the size t = 0.37 · 75 = 28. The
+    largest noise is s = 2 √(300 · 0.92 + 40) = 36, and their eigenvalues are t + s²/(4t) = 39 on
+    average. If only those counted that are clear by a margin, there would be three communities or
+    fewer in most graphs. On average the result must be better than any partition into three is.
     """
     found, labels = [], np.arange(300) % 4
     rates = np.where(labels[:, None] == labels, 10.0, 1.0)
     for seed in range(5):
         rng = np.random.default_rng(seed)
         links = np.triu(rng.random((300, 300)) < rates * (40 / rates.sum(axis=1).mean()), 1)
-        found.append(adjusted_rand_score(labels, Communities(4, epsilon=1.0, random_state=0).fit(links).labels_))
+        found.append(
+            adjusted_rand_score(
+                labels, Communities(4, epsilon=1.0, random_state=0).fit(links).labels_
+            )
+        )
     assert np.mean(found) > adjusted_rand_score(labels, np.minimum(labels, 2))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "spread", "degree"), [(1.3, 0.7, 50.0), (1.5, 0.0, 40.0), (1.5, 0.9, 60.0)])
+@pytest.mark.parametrize(
+    ("epsilon", "spread", "degree"), [(1.3, 0.7, 50.0), (1.5, 0.0, 40.0), (1.5, 0.9, 60.0)]
+)
 def test_as_many_nodes_as_stated_are_in_their_own_community(epsilon, spread, degree):
-    """Two communities whose nodes differ in their links: directions are clear, and nodes of few links are not.
+    """Two communities whose nodes differ in their links: directions are clear, and nodes of few
+    links are not.
 
-    Five graphs of 400 nodes: the share of nodes errs by 0.01 (√(0.25/2000)). It must be right within four of these, and
-    0.03 for what one simulation errs by.
+    Five graphs of 400 nodes: the share of nodes errs by 0.01 (√(0.25/2000)). It must be right
+    within four of these, and 0.03 for what one simulation errs by.
     """
     stated, true = [], []
     for seed in range(5):

@@ -1,4 +1,6 @@
-"""Private sources: no row moves a moment by more than declared, and nothing is learnt but from what is released."""
+"""Private sources: no row moves a moment by more than declared, and nothing is learnt but from what
+is released.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from odeco.errors import BudgetExhausted
 from odeco.models import TensorICA, plan_sources
 from odeco.models.ica.private import Cumulants, clipped_gaussian, matched_correlations
 from odeco.privacy import LedgerFile
+from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.rows import CONSTANT, BoundedRows
-from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums
 
 D, K = 4, 3
@@ -36,12 +38,16 @@ def hold(rows):
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_no_row_moves_a_moment_by_more_than_declared(question, relation):
-    assert largest_move(QUESTIONS[question], hold, relation, bound=BOUND, centre=MEAN) > 0.9  # the bound is no idle one
+    assert (
+        largest_move(QUESTIONS[question], hold, relation, bound=BOUND, centre=MEAN) > 0.9
+    )  # the bound is no idle one
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_worst_neighbours_reach_what_is_declared(question):
-    """Rows at the radius on both sides, turned such that the products of (z, c) vanish: c² + ⟨z, v⟩ = 0."""
+    """Rows at the radius on both sides, turned such that the products of (z, c) vanish: c² + ⟨z, v⟩
+    = 0.
+    """
     radius, constant = {"whitened seconds": (1.0, CONSTANT), "fourths": (RADIUS, LAST)}[question]
     angle = math.acos(-((constant / radius) ** 2))
     white = 1.001 * radius * np.array([[1.0, 0, 0], [math.cos(angle), math.sin(angle), 0]])
@@ -59,7 +65,9 @@ def test_a_blank_row_adds_nothing_and_a_row_depends_on_no_other(question):
 
 
 def test_cumulants_are_those_of_the_whitened_rows():
-    """Without noise, in coordinates in which the rows are white, by sums over the rows themselves."""
+    """Without noise, in coordinates in which the rows are white, by sums over the rows
+    themselves.
+    """
     rng = np.random.default_rng(3)
     rows = 0.1 * (rng.exponential(size=(200, K)) @ rng.standard_normal((K, K)))
     packed = BoundedRows(rows, 10.0).fourths(np.zeros(K), np.eye(K), 5.0, 0.3).answer() / 200
@@ -76,11 +84,18 @@ def test_cumulants_are_those_of_the_whitened_rows():
 
 
 def test_the_variances_of_cumulants_are_those_of_the_noise():
-    """Gaussian moments plus noise in packed coordinates, 400 times; a variance errs by a tenth (√(2/400) is 7 %)."""
+    """Gaussian moments plus noise in packed coordinates, 400 times; a variance errs by a tenth
+    (√(2/400) is 7 %).
+    """
     rng, n, constant, noise = np.random.default_rng(4), 20_000, 1.5, 0.02
-    exact = BoundedRows(rng.standard_normal((n, K)) / 100, 1.0).fourths(np.zeros(K), 100 * np.eye(K), 50.0, constant)
+    exact = BoundedRows(rng.standard_normal((n, K)) / 100, 1.0).fourths(
+        np.zeros(K), 100 * np.eye(K), 50.0, constant
+    )
     packed, direction = exact.answer() / n, np.array([[0.6], [0.0], [0.8]])
-    drawn = [Cumulants.of(packed + noise * rng.standard_normal(packed.size), K, constant, noise, n) for _ in range(400)]
+    drawn = [
+        Cumulants.of(packed + noise * rng.standard_normal(packed.size), K, constant, noise, n)
+        for _ in range(400)
+    ]
     values = np.array(
         [
             (
@@ -98,7 +113,11 @@ def test_the_variances_of_cumulants_are_those_of_the_noise():
 
 def mixed(n, rng):
     sources = np.column_stack(
-        [rng.uniform(-1, 1, n) * math.sqrt(3), rng.laplace(size=n) / math.sqrt(2), rng.exponential(size=n) - 1]
+        [
+            rng.uniform(-1, 1, n) * math.sqrt(3),
+            rng.laplace(size=n) / math.sqrt(2),
+            rng.exponential(size=n) - 1,
+        ]
     )
     return sources @ np.array([[2.0, 1.0, 0.5], [0.0, 1.0, 1.0], [1.0, 0.0, 1.0]]), sources
 
@@ -110,7 +129,15 @@ def tables():
 
 def private_model(rows, k=None, **settings):
     model = TensorICA(k, **(BUDGET | settings), random_state=0).fit(rows)
-    names = ("components_", "mixing_", "mean_", "whitening_", "information_", "converged_", "privacy_")
+    names = (
+        "components_",
+        "mixing_",
+        "mean_",
+        "whitening_",
+        "information_",
+        "converged_",
+        "privacy_",
+    )
     return {name: getattr(model, name) for name in names}
 
 
@@ -119,7 +146,9 @@ def private_model(rows, k=None, **settings):
 def test_the_same_releases_give_the_same_sources_whatever_the_rows_are(k, norm_bound, other):
     data = tables()
     model, seen = record(lambda: private_model(data[0], k, norm_bound=norm_bound))
-    played, unseen = play_back(lambda: private_model(data[other], k, norm_bound=norm_bound), seen.released)
+    played, unseen = play_back(
+        lambda: private_model(data[other], k, norm_bound=norm_bound), seen.released
+    )
     assert seen.scales == unseen.scales
     assert plain(model) == plain(played)
     assert any(not np.array_equal(a, b) for a, b in zip(seen.exact, unseen.exact, strict=True))
@@ -134,7 +163,9 @@ def test_every_release_of_sources_has_the_noise_that_its_charge_says(norm_bound)
     assert report.epsilon_spent == pytest.approx(2.0, rel=1e-6)
     assert report.epsilon_spent <= 2.0
     for exact, scale, released in zip(seen.exact, seen.scales, seen.released, strict=True):
-        low, high = chi2.ppf([1e-9, 1 - 1e-9], exact.size)  # the noise is that of the operating system
+        low, high = chi2.ppf(
+            [1e-9, 1 - 1e-9], exact.size
+        )  # the noise is that of the operating system
         assert low < np.sum(((released - exact) / scale) ** 2) < high
 
 
@@ -146,7 +177,7 @@ def test_private_sources_are_those_of_the_plan(tmp_path):
     model = TensorICA(epsilon=2.0, delta=1e-6, norm_bound="auto", random_state=0).fit(rows)
     assert matched_correlations(model.transform(rows), sources).min() > 0.95
     assert model.converged_
-    assert "3 sources, all separated." in model.summary()
+    assert model.summary().startswith("3 sources.")
     assert "Private: epsilon 2" in model.summary()
     assert model.sample(5)[0].shape == (5, 3)
     assert np.isfinite(model.score_samples(rows)).all()
@@ -159,9 +190,13 @@ def test_private_sources_are_those_of_the_plan(tmp_path):
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
 def test_gaussian_rows_have_no_source(epsilon):
     # What noise reaches is exceeded with a chance of at most 1 %, in each of both cumulants.
-    rows = np.random.default_rng(6).standard_normal((20_000, 4)) @ np.random.default_rng(7).standard_normal((4, 4))
+    rows = np.random.default_rng(6).standard_normal((20_000, 4)) @ np.random.default_rng(
+        7
+    ).standard_normal((4, 4))
     model = TensorICA(epsilon=epsilon, delta=1e-6, norm_bound="auto", random_state=0).fit(rows)
-    assert model.summary().startswith("0 of 4 sources are separated; the other 4 do not stand clear of noise.")
+    assert model.summary().startswith(
+        "0 of 4 sources are separated; the other 4 do not stand clear of noise."
+    )
     assert not model.converged_
     assert model.information_.tolist() == [1.0] * 4
 
@@ -181,7 +216,9 @@ def test_gaussian_directions_beside_heavy_tails_are_not_called_sources(epsilon):
     sources = np.column_stack([rng.laplace(size=(50_000, 2)), rng.standard_normal((50_000, 3))])
     rows = sources @ rng.standard_normal((5, 5))
     model = TensorICA(epsilon=epsilon, delta=1e-6, norm_bound="auto", random_state=0).fit(rows)
-    assert model.summary().startswith("2 of 5 sources are separated; the other 3 do not stand clear of noise.")
+    assert model.summary().startswith(
+        "2 of 5 sources are separated; the other 3 do not stand clear of noise."
+    )
     correlations = np.abs(np.corrcoef(model.transform(rows)[:, :2].T, sources[:, :2].T)[:2, 2:])
     assert correlations.max(axis=0).min() > 0.95
 
@@ -197,32 +234,44 @@ def test_few_sources_of_many_columns_are_those_of_the_leading_directions():
 
 
 def test_a_plan_knows_that_less_budget_finds_less():
-    plans = [plan_sources(4, n_rows=20_000, n_features=4, epsilon=each, delta=1e-6) for each in (0.05, 8.0)]
+    plans = [
+        plan_sources(4, n_rows=20_000, n_features=4, epsilon=each, delta=1e-6)
+        for each in (0.05, 8.0)
+    ]
     assert plans[0].agreement < plans[1].agreement
     assert plans[1].found
     assert not plans[0].found
     model = TensorICA(**BUDGET).fit(tables()[0])
     plan = plan_sources(n_rows=300, n_features=3, epsilon=2.0, delta=1e-6)
-    # All radii follow from the number of sources, so the noise of every release is known beforehand.
+    # All radii follow from the number of sources, so the noise of every release is known
+    # beforehand.
     charges = model.privacy_.charges
     assert [each.mechanism for each in charges] == [each.what for each in plan.releases]
-    assert [each.scale for each in charges] == pytest.approx([each.noise for each in plan.releases], rel=1e-9)
+    assert [each.scale for each in charges] == pytest.approx(
+        [each.noise for each in plan.releases], rel=1e-9
+    )
 
 
 def test_a_shared_ledger_pays_for_sources_until_it_is_used_up(tmp_path):
     path = tmp_path / "rows.ledger"
-    LedgerFile.create(path, epsilon=2.5, delta=1e-6)
+    LedgerFile.create(path, data="people", unit="record", epsilon=2.5, delta=1e-6)
     TensorICA(**BUDGET, ledger=path).fit(tables()[0])
     with pytest.raises(BudgetExhausted):
         TensorICA(**BUDGET, ledger=path).fit(tables()[0])
 
 
 def test_standardised_sources_do_not_depend_on_the_units_of_columns():
-    """Columns in other units, far from zero: the sources are found as without, by the plan of these numbers."""
+    """Columns in other units, far from zero: the sources are found as without, by the plan of these
+    numbers.
+    """
     rows, sources = mixed(50_000, np.random.default_rng(5))
     settings = {"epsilon": 4.0, "delta": 1e-6, "norm_bound": "auto", "standardize": True}
-    assert plan_sources(3, n_rows=50_000, n_features=3, epsilon=4.0, delta=1e-6, standardize=True).found
-    model = TensorICA(3, **settings, random_state=0).fit(rows * [1e-3, 1.0, 1e4] + [0.01, -5.0, 2e4])
+    assert plan_sources(
+        3, n_rows=50_000, n_features=3, epsilon=4.0, delta=1e-6, standardize=True
+    ).found
+    model = TensorICA(3, **settings, random_state=0).fit(
+        rows * [1e-3, 1.0, 1e4] + [0.01, -5.0, 2e4]
+    )
     assert model.privacy_.charges[0].mechanism == "counts of numbers by column"
     assert model.privacy_.epsilon_spent <= 4.0
     found = model.transform(rows * [1e-3, 1.0, 1e4] + [0.01, -5.0, 2e4])
@@ -234,7 +283,9 @@ def test_standardised_sources_do_not_depend_on_the_units_of_columns():
 def test_what_private_sources_cannot_do_is_refused():
     rows = tables()[0]
     model = TensorICA(**BUDGET).fit(rows)
-    with pytest.raises(ValueError, match=r"^The score of a private model must not choose between models"):
+    with pytest.raises(
+        ValueError, match=r"^The score of a private model must not choose between models"
+    ):
         model.score(rows)
     with pytest.raises(ValueError, match="is fitted to all rows at once"):
         TensorICA(**BUDGET).partial_fit(rows)

@@ -1,4 +1,6 @@
-"""No neighbouring corpus moves an answer of private word counts by more than declared: brute force over neighbours."""
+"""No neighbouring corpus moves an answer of private word counts by more than declared: brute force
+over neighbours.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
-from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums
 
 N_WORDS = 6
@@ -32,12 +34,16 @@ def declared_for(held, query):
 
 
 def random_document(generator):
-    """Return counts of one document, now and then one word over and over, or of no or a few words."""
+    """Return counts of one document, now and then one word over and over, or of no or a few
+    words.
+    """
     if generator.integers(4) == 0:
         document = np.zeros(N_WORDS)
         document[generator.integers(N_WORDS)] = generator.integers(0, 40)
         return document
-    return generator.multinomial(generator.integers(0, 30), generator.dirichlet(np.full(N_WORDS, 0.3))).astype(float)
+    return generator.multinomial(
+        generator.integers(0, 30), generator.dirichlet(np.full(N_WORDS, 0.3))
+    ).astype(float)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -54,7 +60,9 @@ def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, 
         neighbour = corpus.copy()
         for place in changed:
             neighbour[place] = 0.0 if relation == "add_remove" else random_document(generator)
-        if trial == 0:  # two words against two others, once and over and over: the two have nothing in common
+        if (
+            trial == 0
+        ):  # two words against two others, once and over and over: the two have nothing in common
             corpus[changed], neighbour[changed] = 0.0, 0.0
             corpus[changed, :2] = 7.0
             if relation == "replace":
@@ -65,11 +73,18 @@ def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, 
         ]
         queries = [ask(each) for each in held]
         answers = [query.answer() for query in queries]
-        assert all(query.size == answer.size == size for query, answer in zip(queries, answers, strict=True))
-        moved, declared = float(np.linalg.norm(answers[0] - answers[1])), declared_for(held[0], queries[0])
+        assert all(
+            query.size == answer.size == size
+            for query, answer in zip(queries, answers, strict=True)
+        )
+        moved, declared = (
+            float(np.linalg.norm(answers[0] - answers[1])),
+            declared_for(held[0], queries[0]),
+        )
         assert moved <= declared
         worst = max(worst, moved / declared)
-    # What the unit of the first trial adds, and what takes its place, are orthogonal and of norm 1: the bound itself.
+    # What the unit of the first trial adds, and what takes its place, are orthogonal and of norm 1:
+    # the bound itself.
     assert worst > 0.999
 
 
@@ -81,9 +96,16 @@ def test_the_rounding_errors_of_a_sum_are_within_what_is_declared_for_them(quest
     held = BoundedCounts(documents, neighbour_relation="add_remove")
     query = ask(held)
     single = [ask(BoundedCounts(documents[row : row + 1])).answer() for row in range(400)]
-    # What each document adds is the same in a sum over all as alone; these are added up without rounding.
-    exact = [sum(map(Fraction, column)) for column in zip(*(each.ravel().tolist() for each in single), strict=True)]
-    errors = [abs(Fraction(value) - true) for value, true in zip(query.answer().ravel().tolist(), exact, strict=True)]
+    # What each document adds is the same in a sum over all as alone; these are added up without
+    # rounding.
+    exact = [
+        sum(map(Fraction, column))
+        for column in zip(*(each.ravel().tolist() for each in single), strict=True)
+    ]
+    errors = [
+        abs(Fraction(value) - true)
+        for value, true in zip(query.answer().ravel().tolist(), exact, strict=True)
+    ]
     slack = declared_for(held, query) - 1
     assert 0 < math.sqrt(sum(float(error) ** 2 for error in errors)) < slack / 2
     norms = [float(np.linalg.norm(each)) for each in single]
@@ -93,13 +115,24 @@ def test_the_rounding_errors_of_a_sum_are_within_what_is_declared_for_them(quest
 
 def test_what_a_document_adds_depends_on_no_other_document():
     generator = np.random.default_rng(2)
-    own, others = random_document(generator), np.array([random_document(generator) for _ in range(2 * 9)])
+    own, others = (
+        random_document(generator),
+        np.array([random_document(generator) for _ in range(2 * 9)]),
+    )
     own[:3] += 2
     added = []
     for before in (others[:9], others[9:]):
-        alone = [ask(BoundedCounts(np.vstack([own, np.zeros((9, N_WORDS))]))).answer() for ask, _ in QUESTIONS.values()]
-        beside = [ask(BoundedCounts(np.vstack([own, before]))).answer() for ask, _ in QUESTIONS.values()]
-        rest = [ask(BoundedCounts(np.vstack([0 * own, before]))).answer() for ask, _ in QUESTIONS.values()]
+        alone = [
+            ask(BoundedCounts(np.vstack([own, np.zeros((9, N_WORDS))]))).answer()
+            for ask, _ in QUESTIONS.values()
+        ]
+        beside = [
+            ask(BoundedCounts(np.vstack([own, before]))).answer() for ask, _ in QUESTIONS.values()
+        ]
+        rest = [
+            ask(BoundedCounts(np.vstack([0 * own, before]))).answer()
+            for ask, _ in QUESTIONS.values()
+        ]
         for a, b, c in zip(alone, beside, rest, strict=True):
             assert np.allclose(a, b - c, atol=1e-14)
         added.append(alone)
@@ -112,14 +145,18 @@ def test_answers_are_what_their_formulas_say():
     roots = np.sqrt(counts)
     unit = roots[:2] / np.linalg.norm(roots[:2], axis=1, keepdims=True)
     assert np.allclose(held.words().answer(), unit.sum(axis=0))
-    assert np.allclose(held.pairs(np.array([0, 1, 2])).answer(), [1.0, 0.0, 1.0])  # one pair of words each, of norm 1
+    assert np.allclose(
+        held.pairs(np.array([0, 1, 2])).answer(), [1.0, 0.0, 1.0]
+    )  # one pair of words each, of norm 1
     assert held.lengths().answer().sum() == 2
-    # Two topics without a word in common: the other words of both documents are of the second topic, or as likely of
-    # the first, but for the smoothing.
+    # Two topics without a word in common: the other words of both documents are of the second
+    # topic, or as likely of the first, but for the smoothing.
     topics = np.array([[1.0, 1e-9, 1e-9, 1e-9], [1e-9, 1.0, 1.0, 1.0]])
     dealt = held.responsibilities(topics, np.ones(4), 1e-3).answer()
     assert np.allclose(dealt[2], [0.0, 4 / 5], atol=1e-3)  # beside it the second word, nine times
-    assert np.allclose(dealt[0], [0.0, 2 / math.sqrt(5)], atol=2e-3)  # beside it the second word once
+    assert np.allclose(
+        dealt[0], [0.0, 2 / math.sqrt(5)], atol=2e-3
+    )  # beside it the second word once
     assert np.allclose(dealt[1], [1 / math.sqrt(5), 3 / 5], atol=2e-3)
 
 
@@ -145,7 +182,9 @@ def test_documents_that_are_none_count_as_empty_without_a_word():
 
 
 def test_what_is_no_corpus_is_refused():
-    with pytest.raises(TypeError, match=r"Private counts must be a NumPy array or a CSR array.*Got list"):
+    with pytest.raises(
+        TypeError, match=r"Private counts must be a NumPy array or a CSR array.*Got list"
+    ):
         BoundedCounts([[1, 2]])
     with pytest.raises(ValueError, match="`groups` must hold one label per row"):
         BoundedCounts(np.eye(3), groups=[1, 2])

@@ -1,4 +1,6 @@
-"""A private vocabulary: what one voter can change, which words slip through, and what all of it costs together."""
+"""A private vocabulary: what one voter can change, which words slip through, and what all of it
+costs together.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ RELATIONS = {"replace": math.sqrt(2), "add_remove": 1.0}
 def votes_of(presence, *, most=4, groups=None, relation="replace", words=WORDS, scale=3.0):
     counted = CountedWords(sparse.csr_array(np.asarray(presence, dtype=float)), words, len(words))
     held = WordVotes(
-        counted.counts, counted.words, groups=groups, words_per_unit=most, stop_words=(), neighbour_relation=relation
+        counted.counts,
+        counted.words,
+        groups=groups,
+        words_per_unit=most,
+        stop_words=(),
+        neighbour_relation=relation,
     )
     names, votes = held.votes(scale)
     return dict(zip(names.tolist(), votes.tolist(), strict=True)), held.sensitivity
@@ -44,13 +51,19 @@ def test_no_neighbour_moves_the_votes_for_shared_words_by_more_than_declared(rel
         corpus = generator.random((6, 9)) < generator.random()
         neighbour = corpus.copy()
         neighbour[changed] = generator.random(corpus[changed].shape) < generator.random()
-        if trial == 0:  # others hold all words; the unit holds the first four, then four others, or none
+        if (
+            trial == 0
+        ):  # others hold all words; the unit holds the first four, then four others, or none
             corpus[:], neighbour[:] = True, True
             corpus[changed], neighbour[changed] = np.arange(9) < 4, np.arange(9) >= 5
         if relation == "add_remove":
             neighbour[changed] = False
-        (one, declared), (other, _) = (votes_of(each, groups=groups, relation=relation) for each in (corpus, neighbour))
-        moved = math.dist(*([each[word] for word in one.keys() & other.keys()] for each in (one, other)))
+        (one, declared), (other, _) = (
+            votes_of(each, groups=groups, relation=relation) for each in (corpus, neighbour)
+        )
+        moved = math.dist(
+            *([each[word] for word in one.keys() & other.keys()] for each in (one, other))
+        )
         assert moved <= declared == RELATIONS[relation]
         worst = max(worst, moved / declared)
     assert worst > 1 - 1e-6  # the pair of the first trial: 4 (1/√4)² = 1 on either side
@@ -65,17 +78,24 @@ def test_what_a_document_votes_for_depends_on_that_document_alone(most):
     assert math.fsum(vote**2 for vote in alone.values()) == pytest.approx(1, abs=1e-5)
     for _ in range(20):
         others = generator.random((generator.integers(1, 6), 9)) < generator.random()
-        shuffled = generator.permutation(9)  # the columns of a word move when others hold other words
+        shuffled = generator.permutation(
+            9
+        )  # the columns of a word move when others hold other words
         joined = np.concatenate([others, document])[generator.permutation(len(others) + 1)]
         before, _ = votes_of(others, most=most)
         after, _ = votes_of(joined[:, shuffled], most=most, words=WORDS[shuffled])
-        added = {word: after[word] - before.get(word, 0.0) for word in after if after[word] != before.get(word, 0.0)}
+        added = {
+            word: after[word] - before.get(word, 0.0)
+            for word in after
+            if after[word] != before.get(word, 0.0)
+        }
         assert added == alone  # to the last bit: votes are multiples of a grid
 
 
 def test_long_documents_vote_for_different_words():
-    # 200 documents vote for 2 of their 13 words, 9 of which all of them hold. Were the choice the same for all, some of
-    # the 9 would get nothing. Otherwise all documents miss one of them with a chance of 9 (11/13)^200 < 1e-13.
+    # 200 documents vote for 2 of their 13 words, 9 of which all of them hold. Were the choice the
+    # same for all, some of the 9 would get nothing. Otherwise all documents miss one of them with a
+    # chance of 9 (11/13)^200 < 1e-13.
     generator = np.random.default_rng(2)
     words = np.array([f"word{place}" for place in range(40)])
     presence = np.zeros((200, 40), dtype=bool)
@@ -86,8 +106,12 @@ def test_long_documents_vote_for_different_words():
     assert {f"word{place}" for place in range(9)} <= votes.keys()
 
 
-@pytest.mark.parametrize(("scale", "delta", "most"), [(0.3, 1e-3, 1), (2.0, 1e-9, 50), (40.0, 1e-12, 1000)])
-def test_words_of_one_document_alone_pass_with_probability_delta_and_hardly_less(scale, delta, most):
+@pytest.mark.parametrize(
+    ("scale", "delta", "most"), [(0.3, 1e-3, 1), (2.0, 1e-9, 50), (40.0, 1e-12, 1000)]
+)
+def test_words_of_one_document_alone_pass_with_probability_delta_and_hardly_less(
+    scale, delta, most
+):
     counted = count_words(["some text"])
     held = WordVotes(counted.counts, counted.words, words_per_unit=most)
     threshold = held.threshold(scale, delta)
@@ -97,8 +121,45 @@ def test_words_of_one_document_alone_pass_with_probability_delta_and_hardly_less
     assert slips.max() > 0.99 * delta
 
 
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+def test_the_threshold_of_a_vocabulary_is_made_for_the_delta_that_is_charged(delta):
+    chosen = choose_vocabulary_privately(
+        ["red green"] * 900, epsilon=4.0, delta=delta, words_per_unit=20
+    )
+    (charge,) = chosen.privacy.charges
+    n_words = np.arange(1, 21)
+    slips = -np.expm1(n_words * log_ndtr((chosen.threshold - 1 / np.sqrt(n_words)) / chosen.scale))
+    assert 0.99 * charge.delta < slips.max() <= charge.delta
+    assert charge.scale == chosen.scale
+
+
+def test_a_word_that_is_stored_twice_has_one_vote():
+    # A row of CSR may store a word in pieces; counts of pandas and Dask do. The first document
+    # holds two words.
+    pieces = sparse.csr_array(
+        (np.array([1.0, 2.0, 1.0, 1.0]), np.array([0, 0, 1, 1]), np.array([0, 3, 4])),
+        shape=(2, len(WORDS)),
+    )
+    held = WordVotes(pieces, WORDS)
+    names, votes = held.votes(3.0)
+    expected, _ = votes_of([[1] * 2 + [0] * 7, [0, 1] + [0] * 7], most=1000)
+    assert dict(zip(names.tolist(), votes.tolist(), strict=True)) == expected
+
+
+def test_a_vocabulary_that_known_noise_chose_is_not_private_and_topics_refuse_it():
+    texts = ["red green blue"] * 1_000
+    budget = {"epsilon": 8.0, "delta": 1e-8}
+    chosen = choose_vocabulary_privately(texts, **budget, noise=SeededNoiseForTests(0))
+    assert not chosen.privacy.private
+    assert chosen.privacy.epsilon == math.inf
+    counts = count_words(texts, chosen.words.tolist()).counts
+    with pytest.raises(ValueError, match="must be more than the vocabulary has cost, mu = inf"):
+        TensorLDA(2, **budget, random_state=0).fit(counts, vocabulary=chosen)
+
+
 def test_secrets_slip_through_as_often_as_is_charged():
-    # Twelve words of one document alone. At δ' = 0.1 in 2,000 runs, the rate has a standard error of 0.0067.
+    # Twelve words of one document alone. At δ' = 0.1 in 2,000 runs, the rate has a standard error
+    # of 0.0067.
     counted = count_words(["".join(f" secret{place}" for place in range(12))])
     held = WordVotes(counted.counts, counted.words, words_per_unit=12)
     scale, delta = 2.0, 0.1
@@ -112,8 +173,9 @@ def test_secrets_slip_through_as_often_as_is_charged():
 
 
 def test_an_attacker_who_knows_all_but_one_document_certifies_the_mu_that_is_charged_and_not_more():
-    # One document votes for "left" or for "right", which all others hold: the worst pair. The likelihood ratio of noisy
-    # votes errs with Φ(−μ/2) on either side; 1,500 runs give each rate to 0.012 near 0.31, and μ to 0.05.
+    # One document votes for "left" or for "right", which all others hold: the worst pair. The
+    # likelihood ratio of noisy votes errs with Φ(−μ/2) on either side; 1,500 runs give each rate to
+    # 0.012 near 0.31, and μ to 0.05.
     rest = ["left right"] * 4_000
     budget = {"epsilon": 8.0, "delta": 1e-6, "share": 1.0}
     pair = [
@@ -138,7 +200,7 @@ def test_an_attacker_who_knows_all_but_one_document_certifies_the_mu_that_is_cha
     assert chosen.words.tolist() == ["left", "right"]
 
 
-# ---- what it costs -------------------------------------------------------------------------------------------------
+# ---- what it costs -------------------------------------------------------------------------------
 
 
 # Whether topics stand clear is up to the noise, and not what is tested here.
@@ -148,7 +210,9 @@ def test_vocabulary_and_topics_share_one_ledger_and_one_guarantee(relation, tmp_
     corpus = planted_topics(5_000, 30, [0.3, 0.3], document_length=40, rng=0)
     words = np.array([f"w{place}" for place in range(30)])
     counted = CountedWords(sparse.csr_array(corpus.counts), words, 30)
-    chosen = choose_vocabulary_privately(counted, epsilon=4.0, delta=1e-8, neighbour_relation=relation)
+    chosen = choose_vocabulary_privately(
+        counted, epsilon=4.0, delta=1e-8, neighbour_relation=relation
+    )
     kept = np.flatnonzero(np.isin(words, chosen.words))
     model = TensorLDA(2, epsilon=4.0, delta=1e-8, neighbour_relation=relation, random_state=0)
     model.fit(corpus.counts[:, kept], vocabulary=chosen)
@@ -159,10 +223,14 @@ def test_vocabulary_and_topics_share_one_ledger_and_one_guarantee(relation, tmp_
     assert total.charges[0].delta == pytest.approx(DELTA_SHARE * 1e-8, rel=1e-8)
     assert len(total.charges) > 1
     assert sum(charge.delta for charge in total.charges[1:]) == 0
-    assert total.charges[0].mu == pytest.approx(math.sqrt(SHARE) * gdp_mu(4.0, (1 - DELTA_SHARE) * 1e-8), rel=1e-8)
+    assert total.charges[0].mu == pytest.approx(
+        math.sqrt(SHARE) * gdp_mu(4.0, (1 - DELTA_SHARE) * 1e-8), rel=1e-8
+    )
     squares = math.fsum(charge.mu**2 for charge in total.charges)
     # By hand: Gaussian releases with what the threshold leaves of δ.
-    assert total.epsilon_spent == pytest.approx(epsilon_of(math.sqrt(squares), 1e-8 - 1e-9), rel=1e-6)
+    assert total.epsilon_spent == pytest.approx(
+        epsilon_of(math.sqrt(squares), 1e-8 - 1e-9), rel=1e-6
+    )
     assert "public: their number" in total.neighbours
     assert ("blanked" in total.neighbours) == (relation == "add_remove")
     for charge in total.charges:
@@ -179,13 +247,28 @@ def test_a_tenth_of_delta_costs_less_than_a_hundredth_of_mu():
 
 def test_a_ledger_in_a_file_pays_for_the_vocabulary_if_it_has_kept_some_of_delta(tmp_path):
     texts = ["red green blue"] * 1_000
-    LedgerFile.create(tmp_path / "none.ledger", epsilon=8.0, delta=1e-6)
-    with mock.patch.object(WordVotes, "votes", side_effect=AssertionError("the documents were asked")):  # noqa: SIM117
-        with pytest.raises(BudgetExhausted, match=r"would bring delta to 0\.0000001, above"):
-            choose_vocabulary_privately(texts, epsilon=4.0, delta=1e-6, ledger=tmp_path / "none.ledger")
+    LedgerFile.create(
+        tmp_path / "none.ledger", data="people", unit="record", epsilon=8.0, delta=1e-6
+    )
+    with (
+        mock.patch.object(
+            WordVotes, "votes", side_effect=AssertionError("the documents were asked")
+        ),
+        pytest.raises(BudgetExhausted, match=r"would bring delta to 0\.0000001, above"),
+    ):
+        choose_vocabulary_privately(texts, epsilon=4.0, delta=1e-6, ledger=tmp_path / "none.ledger")
     assert LedgerFile(tmp_path / "none.ledger").charges == ()
-    ledger = LedgerFile.create(tmp_path / "some.ledger", epsilon=8.0, delta=1e-6, delta_limit=2e-7)
-    chosen = choose_vocabulary_privately(texts, epsilon=4.0, delta=1e-6, ledger=tmp_path / "some.ledger")
+    ledger = LedgerFile.create(
+        tmp_path / "some.ledger",
+        data="people",
+        unit="record",
+        epsilon=8.0,
+        delta=1e-6,
+        delta_limit=2e-7,
+    )
+    chosen = choose_vocabulary_privately(
+        texts, epsilon=4.0, delta=1e-6, ledger=tmp_path / "some.ledger"
+    )
     assert LedgerFile(tmp_path / "some.ledger").charges == chosen.privacy.charges
     assert ledger.mu_limit == gdp_mu(8.0, 8e-7)
     choose_vocabulary_privately(texts, epsilon=4.0, delta=1e-6, ledger=ledger)
@@ -193,15 +276,19 @@ def test_a_ledger_in_a_file_pays_for_the_vocabulary_if_it_has_kept_some_of_delta
         choose_vocabulary_privately(texts, epsilon=4.0, delta=1e-6, ledger=ledger)
 
 
-# ---- what is said and refused ----------------------------------------------------------------------------------------
+# ---- what is said and refused --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("texts", [["", "  ", "42"] * 10, ["a b"] * 30, [f"word{place}" for place in range(30)]])
+@pytest.mark.parametrize(
+    "texts", [["", "  ", "42"] * 10, ["a b"] * 30, [f"word{place}" for place in range(30)]]
+)
 def test_where_no_word_passes_the_message_is_the_same_whatever_the_documents_hold(texts):
     with pytest.raises(VocabularyError) as caught:
         choose_vocabulary_privately(texts, epsilon=1.0, delta=1e-6)
     assert str(caught.value).startswith("At least one word must have ")
-    assert ", of 30 documents. Raise epsilon, pass more documents, or pass a vocabulary" in str(caught.value)
+    assert ", of 30 documents. Raise epsilon, pass more documents, or pass a vocabulary" in str(
+        caught.value
+    )
 
 
 def test_stop_words_do_not_vote_and_the_most_voted_words_are_kept():
@@ -235,10 +322,18 @@ def test_topics_that_cannot_share_a_guarantee_with_a_vocabulary_are_refused_befo
     counts = count_words(texts, chosen.words.tolist()).counts
     with pytest.raises(ValueError, match=r"Got 2 words .* a vocabulary of 3 words"):
         TensorLDA(2, epsilon=8.0, delta=1e-8).fit(counts[:, :2], vocabulary=chosen)
-    with pytest.raises(ValueError, match=r"\(user: all documents of one user.*\(document: one document"):
-        TensorLDA(2, epsilon=8.0, delta=1e-8, unit="user").fit(counts, groups=np.arange(1_000), vocabulary=chosen)
-    with pytest.raises(ValueError, match=r"\(document: one document, blanked.*\(document: one document, replaced"):
-        TensorLDA(2, epsilon=8.0, delta=1e-8, neighbour_relation="add_remove").fit(counts, vocabulary=chosen)
+    with pytest.raises(
+        ValueError, match=r"\(user: all documents of one user.*\(document: one document"
+    ):
+        TensorLDA(2, epsilon=8.0, delta=1e-8, unit="user").fit(
+            counts, groups=np.arange(1_000), vocabulary=chosen
+        )
+    with pytest.raises(
+        ValueError, match=r"\(document: one document, blanked.*\(document: one document, replaced"
+    ):
+        TensorLDA(2, epsilon=8.0, delta=1e-8, neighbour_relation="add_remove").fit(
+            counts, vocabulary=chosen
+        )
     with pytest.raises(ValueError, match="must be more than the vocabulary has cost"):
         TensorLDA(2, epsilon=0.5, delta=1e-8).fit(counts, vocabulary=chosen)
     with pytest.raises(ValueError, match="`vocabulary` is for private models"):

@@ -1,4 +1,6 @@
-"""Records that several private runs were given: a warning, which depends on objects and on no record."""
+"""Records that several private runs were given: a warning, which depends on objects and on no
+record.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ RUNS = {
     "decompose_privately": lambda rows, **more: odeco.decompose_privately(
         rows, 2, unit="record", norm_bound=1.0, **BUDGET, **more
     ),
-    "private_subspace": lambda rows, **more: odeco.private_subspace(rows, 2, norm_bound=1.0, **BUDGET, **more),
+    "private_subspace": lambda rows, **more: odeco.private_subspace(
+        rows, 2, norm_bound=1.0, **BUDGET, **more
+    ),
     "choose_norm_bound": lambda rows, **more: odeco.choose_norm_bound(rows, **BUDGET, **more),
     "mixture": lambda rows, **more: TensorMixture(2, norm_bound=1.0, **BUDGET, **more).fit(rows),
     "sources": lambda rows, **more: TensorICA(norm_bound=1.0, **BUDGET, **more).fit(rows),
@@ -46,7 +50,7 @@ def test_a_second_private_run_on_the_same_rows_warns(second, tmp_path):
     assert reused(lambda: RUNS[second](rows)) == 1
     assert reused(lambda: RUNS[second](rows.copy())) == 0
     ledger = tmp_path / "rows.ledger"
-    LedgerFile.create(ledger, epsilon=9.0, delta=1e-6)
+    LedgerFile.create(ledger, data="people", unit="record", epsilon=9.0, delta=1e-6)
     other = some_rows()
     assert reused(lambda: RUNS["mixture"](other, ledger=ledger)) == 0
     assert reused(lambda: RUNS[second](other, ledger=ledger)) == 0
@@ -54,11 +58,14 @@ def test_a_second_private_run_on_the_same_rows_warns(second, tmp_path):
 
 
 def test_other_kinds_of_records_warn_too():
-    answers, counts, graph = (some_rows() > 0).astype(int), np.abs(some_rows()), sparse.csr_array(np.eye(5))
+    answers, counts, graph = (
+        (some_rows() > 0).astype(int),
+        np.abs(some_rows()),
+        sparse.csr_array(np.eye(5)),
+    )
     for run in (
         lambda: LatentClasses(2, **BUDGET).fit(answers, categories=2),
         lambda: TensorLDA(2, **BUDGET).fit(counts),
-        lambda: TensorLDA(2, **BUDGET).partial_fit(counts),
         lambda: Communities(2, epsilon=1.0).fit(graph),
     ):
         reused(run)
@@ -66,7 +73,10 @@ def test_other_kinds_of_records_warn_too():
 
 
 def test_a_batch_that_is_fed_to_a_stream_twice_warns():
-    rows, stream = some_rows(), odeco.OnlineDecomposer(1, method="entries", batch_size=100, norm_bound=1.0, **BUDGET)
+    rows, stream = (
+        some_rows(),
+        odeco.OnlineDecomposer(1, method="entries", batch_size=100, norm_bound=1.0, **BUDGET),
+    )
     assert reused(lambda: stream.partial_fit(rows)) == 0
     assert reused(lambda: stream.partial_fit(some_rows(1))) == 0
     assert reused(lambda: stream.partial_fit(rows)) == 1
@@ -86,7 +96,9 @@ def test_open_runs_are_not_remembered_and_objects_are_not_kept():
 
 
 def test_whether_it_warns_depends_on_no_record():
-    """The same object with other records warns, and another object with the same records does not."""
+    """The same object with other records warns, and another object with the same records does
+    not.
+    """
     rows = some_rows()
     reused(lambda: RUNS["mixture"](rows))
     rows[:] = np.nan

@@ -1,4 +1,6 @@
-"""Every declared sensitivity against every neighbour: none moves further, and one as far where that is claimed."""
+"""Every declared sensitivity against every neighbour: none moves further, and one as far where that
+is claimed.
+"""
 
 import itertools
 import math
@@ -42,7 +44,9 @@ def blocks():
 
 
 def symmetric_changes(dimension, order, *, literal):
-    """Every T' - T: `literal` adds all p! orders of the indices, otherwise each different one once."""
+    """Every T' - T: `literal` adds all p! orders of the indices, otherwise each different one
+    once.
+    """
     for indices in itertools.combinations_with_replacement(range(dimension), order):
         change = np.zeros((dimension,) * order)
         for arrangement in itertools.permutations(indices):
@@ -54,7 +58,9 @@ def symmetric_changes(dimension, order, *, literal):
 
 
 def contract(tensor, vectors):
-    """T(I, u, ..., u), or T(u, ..., u) if there are as many vectors as axes; from the definition."""
+    """T(I, u, ..., u), or T(u, ..., u) if there are as many vectors as axes; from the
+    definition.
+    """
     for vector in reversed(vectors):
         tensor = tensor @ vector
     return tensor
@@ -107,9 +113,13 @@ def test_distinct_entry_neighbours_move_the_image_exactly_as_declared_at_order_t
 
 @pytest.mark.parametrize("order", [3, 4, 5])
 @pytest.mark.parametrize("block", blocks())
-def test_distinct_entry_neighbours_never_move_an_answer_further_and_for_one_column_as_far(block, order):
+def test_distinct_entry_neighbours_never_move_an_answer_further_and_for_one_column_as_far(
+    block, order
+):
     block = block[:4]
-    image, value = (furthest(moved, block, order, literal=False) for moved in (image_moved, value_moved))
+    image, value = (
+        furthest(moved, block, order, literal=False) for moved in (image_moved, value_moved)
+    )
     declared_image = sensitivity.distinct_entry_image(block, order)
     declared_value = sensitivity.distinct_entry_value(block, order)
     assert image <= declared_image * (1 + 1e-12)
@@ -125,29 +135,40 @@ def test_formulas_for_one_vector_and_order_three_are_those_of_the_derivation():
     pairs = math.sqrt(a**2 * b**2 + a**2 * c**2 + b**2 * c**2)
     image = max(2 * pairs, math.sqrt(4 * a**2 * b**2 + a**4), a**2)
     assert sensitivity.distinct_entry_image(u) == pytest.approx(image, rel=1e-14)
-    assert sensitivity.distinct_entry_value(u) == pytest.approx(max(6 * a * b * c, 3 * a**2 * b, a**3), rel=1e-14)
+    assert sensitivity.distinct_entry_value(u) == pytest.approx(
+        max(6 * a * b * c, 3 * a**2 * b, a**3), rel=1e-14
+    )
 
 
 @given(st.integers(0, 2**32), st.integers(3, 12), st.integers(1, 6), st.sampled_from([1, 3, 9]))
 def test_pruned_searches_find_what_trying_all_triples_finds(seed, dimension, width, power):
     rng = np.random.default_rng(seed)
-    block = rng.standard_normal((dimension, width)) ** power  # high powers make a few rows stand out
+    block = (
+        rng.standard_normal((dimension, width)) ** power
+    )  # high powers make a few rows stand out
     squares = block**2
     gram, core_gram = squares @ squares.T, block @ block.T
     best = core_best = 0.0
     for i, j, k in itertools.product(range(dimension), repeat=3):
         g = core_gram[np.ix_([i, j, k], [i, j, k])]
-        permanent = sum(math.prod(g[row, order[row]] for row in range(3)) for order in itertools.permutations(range(3)))
+        permanent = sum(
+            math.prod(g[row, order[row]] for row in range(3))
+            for order in itertools.permutations(range(3))
+        )
         if len({i, j, k}) == 3:
             best = max(best, 4 * (gram[i, j] + gram[i, k] + gram[j, k]))
             core_best = max(core_best, 6 * permanent)
         elif i == j != k:
             best = max(best, 4 * gram[i, k] + gram[i, i])
-            core_best = max(core_best, 6 * permanent / 4)  # three of six orders: half the sum, a quarter of its square
+            core_best = max(
+                core_best, 6 * permanent / 4
+            )  # three of six orders: half the sum, a quarter of its square
         elif i == j == k:
             best = max(best, gram[i, i])
             core_best = max(core_best, core_gram[i, i] ** 3)
-    assert sensitivity.distinct_entry_image(np.hstack([block, 0 * block])) == pytest.approx(math.sqrt(best), rel=1e-9)
+    assert sensitivity.distinct_entry_image(np.hstack([block, 0 * block])) == pytest.approx(
+        math.sqrt(best), rel=1e-9
+    )
     assert sensitivity.distinct_entry_core(block) == pytest.approx(math.sqrt(core_best), rel=1e-9)
 
 
@@ -165,14 +186,18 @@ def test_neighbours_move_cores_exactly_as_declared(matrix):
 @pytest.mark.parametrize("question", blocks())
 def test_above_the_exact_dimension_the_bounds_hold(question, monkeypatch):
     exact_image = sensitivity.distinct_entry_image(question)
-    cores = [sensitivity.distinct_entry_core(question, open_axis=is_open) for is_open in (False, True)]
+    cores = [
+        sensitivity.distinct_entry_core(question, open_axis=is_open) for is_open in (False, True)
+    ]
     monkeypatch.setattr(sensitivity, "EXACT_DIMENSION", 0)
     assert sensitivity.distinct_entry_image(question) >= exact_image * (1 - 1e-12)
-    bounds = [sensitivity.distinct_entry_core(question, open_axis=is_open) for is_open in (False, True)]
+    bounds = [
+        sensitivity.distinct_entry_core(question, open_axis=is_open) for is_open in (False, True)
+    ]
     assert all(bound >= core * (1 - 1e-12) for bound, core in zip(bounds, cores, strict=True))
 
 
-# ---- records ------------------------------------------------------------------------------------------------------
+# ---- records -------------------------------------------------------------------------------------
 
 BOUND, N_RECORDS = 1.7, 40
 
@@ -186,7 +211,9 @@ def record_value_of(x, block, order):
 
 
 def records(block, answer, order):
-    """Records of the largest norm: random ones, the columns, and those that climb to a long answer step by step."""
+    """Records of the largest norm: random ones, the columns, and those that climb to a long answer
+    step by step.
+    """
     rng = np.random.default_rng(3)
     starts = [*rng.standard_normal((20, block.shape[0])), *block.T]
     # |answer|² is a sum of even powers of x @ block, so this step never goes down.
@@ -215,12 +242,17 @@ def furthest_record(block, answer, order, *, replace):
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("order", [3, 4])
 @pytest.mark.parametrize("block", blocks())
-def test_no_record_moves_an_answer_further_than_declared_and_some_as_far_where_claimed(block, order, replace):
+def test_no_record_moves_an_answer_further_than_declared_and_some_as_far_where_claimed(
+    block, order, replace
+):
     gram = np.abs(block.T @ block)
     single = block.shape[1] == 1
     simple = single or np.allclose(gram, np.eye(len(gram))) or np.allclose(gram, 1)
     bounds = RecordSensitivities(BOUND, N_RECORDS, order, replace=replace)
-    for answer, declared in ((record_image_of, bounds.image(block)), (record_value_of, bounds.value(block))):
+    for answer, declared in (
+        (record_image_of, bounds.image(block)),
+        (record_value_of, bounds.value(block)),
+    ):
         moved = furthest_record(block, answer, order, replace=replace)
         assert moved <= declared * (1 + 1e-12)
         odd_or_removed = order % 2 == 1 or not replace
@@ -239,7 +271,9 @@ def test_one_unit_vector_costs_what_the_table_says():
 def test_ten_random_candidates_cost_hardly_more_than_one_and_equal_ones_their_root():
     block = unit(np.random.default_rng(4).standard_normal((100, 10)))
     assert 1 <= RecordSensitivities(1.0, 1, replace=False).image(block) < 1.1
-    assert RecordSensitivities(1.0, 1, replace=False).image(block[:, [0] * 10]) == pytest.approx(math.sqrt(10))
+    assert RecordSensitivities(1.0, 1, replace=False).image(block[:, [0] * 10]) == pytest.approx(
+        math.sqrt(10)
+    )
 
 
 def test_the_block_formula_for_records_is_a_bound_and_not_attained_by_three_vectors_in_a_plane():
@@ -247,7 +281,9 @@ def test_the_block_formula_for_records_is_a_bound_and_not_attained_by_three_vect
     block = np.array([np.cos(angles), np.sin(angles)])
     moved = furthest_record(block, record_image_of, 3, replace=False) * N_RECORDS / BOUND**3
     assert moved == pytest.approx(math.sqrt(9 / 8), rel=1e-6)
-    assert RecordSensitivities(1.0, 1, replace=False).image(block) == pytest.approx(math.sqrt(3 / 2))
+    assert RecordSensitivities(1.0, 1, replace=False).image(block) == pytest.approx(
+        math.sqrt(3 / 2)
+    )
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
@@ -276,7 +312,7 @@ def test_records_move_cores_and_the_tensor_itself_as_declared(order):
                     assert declared == pytest.approx(bounds.entries(), rel=1e-12)
 
 
-# ---- mutants: what the tests above would say to the mistakes that one makes ---------------------------------------
+# ---- mutants: what the tests above would say to the mistakes that one makes ----------------------
 
 
 @pytest.mark.parametrize("constant", [2 * SQRT5, 2 * SQRT3, 5.7])

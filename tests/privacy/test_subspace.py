@@ -1,4 +1,6 @@
-"""Private subspaces: the sensitivity that is charged holds for all neighbours, and angles are as large as is said."""
+"""Private subspaces: the sensitivity that is charged holds for all neighbours, and angles are as
+large as is said.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ SMALL = {"epsilon": 1.0, "delta": 1e-2}
 
 
 def random_row(rng):
-    """Return a row of any size, also one that is not finite, huge, subnormal, or along an axis with either sign."""
+    """Return a row of any size, also one that is not finite, huge, subnormal, or along an axis with
+    either sign.
+    """
     kind = rng.integers(6)
     direction = rng.standard_normal(D)
     if kind == 0:
@@ -57,11 +61,14 @@ def test_no_unit_moves_what_is_released_by_more_than_is_charged(relation, groups
 
 @pytest.mark.parametrize("spikes", [(0.0, 0.0), (0.5, 0.3), (6.0, 3.0)])
 def test_angles_to_the_true_span_are_within_their_bounds(spikes):
-    # Each bound holds with a probability of 99 %: of 40 runs, more than four fail once in 500,000 times.
+    # Each bound holds with a probability of 99 %: of 40 runs, more than four fail once in 500,000
+    # times.
     rng, d, n, k, n_beyond = np.random.default_rng(1), 20, 4000, 2, 0
     rows = rng.standard_normal((n, d))
     rows[:, :2] *= np.sqrt(1 + np.array(spikes))
-    rows /= np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True) / 6)  # as clipping leaves them
+    rows /= np.maximum(
+        1, np.linalg.norm(rows, axis=1, keepdims=True) / 6
+    )  # as clipping leaves them
     truth = np.linalg.eigh(rows.T @ rows)[1][:, -k:]
     clear = []
     for _ in range(40):
@@ -78,7 +85,8 @@ def test_a_plan_predicts_the_noise_and_what_is_found():
     d, n = 50, 20_000
     known = {"dimension": d, "n_components": 1, "n_units": n, "norm_bound": 1.0, **BUDGET}
     plan = odeco.plan_subspace(**known)
-    # As many rows along one direction as the smallest signal has; all others are spread exactly evenly over the axes.
+    # As many rows along one direction as the smallest signal has; all others are spread exactly
+    # evenly over the axes.
     rows, direction, cosines = np.tile(np.eye(d), (n // d, 1)), np.full(d, d**-0.5), []
     rows[-round(plan.smallest_signal * n) :] = direction
     for _ in range(20):
@@ -106,4 +114,6 @@ def test_a_ledger_pays_and_bad_arguments_are_refused():
     for bound in (None, 0, "largest"):
         with pytest.raises(ValueError, match="`norm_bound` must be a positive number"):
             odeco.private_subspace(rows, 2, epsilon=1.0, delta=1e-2, norm_bound=bound)
-    assert odeco.private_subspace(rows, 4, **settings).angle_bounds.tolist() == [0.0] * 4  # all there is
+    assert (
+        odeco.private_subspace(rows, 4, **settings).angle_bounds.tolist() == [0.0] * 4
+    )  # all there is

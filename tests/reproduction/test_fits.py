@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from odeco.reproduction import figure1
-from odeco.reproduction.report import Estimate, Transitions, log_slope, transition
+from reproduction import figure1
+from reproduction.report import Estimate, Transitions, log_slope, transition
 
 
 def test_a_transition_is_interpolated_in_the_logarithm_of_the_level():
@@ -15,7 +15,8 @@ def test_a_transition_is_interpolated_in_the_logarithm_of_the_level():
 
 
 def test_a_rate_that_falls_back_is_made_to_rise_first():
-    # The nearest rising curve to (0, 0.8, 0.4, 1) is (0, 0.6, 0.6, 1), which crosses ½ between the first two levels.
+    # The nearest rising curve to (0, 0.8, 0.4, 1) is (0, 0.6, 0.6, 1), which crosses ½ between the
+    # first two levels.
     found = transition(np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.0, 0.8, 0.4, 1.0]))
     assert found == pytest.approx(2 ** (0.5 / 0.6))
 
@@ -40,8 +41,8 @@ def test_curves_that_fall_together_on_one_scaling_have_the_least_spread_there():
     found = Transitions.of(dimensions, levels, outcomes)
     spreads = {name: found.spread(scale).value for name, scale in figure1.SCALINGS.items()}
     assert min(spreads, key=spreads.__getitem__) == "σd"
-    # Grid steps are a factor of 1.22, so a point is off by at most 0.1 in the logarithm, and the slope over a factor
-    # of 8 by 2 · 0.1 / ln 8.
+    # Grid steps are a factor of 1.22, so a point is off by at most 0.1 in the logarithm, and the
+    # slope over a factor of 8 by 2 · 0.1 / ln 8.
     assert found.exponent().near(-1.0, 0.1)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from odeco.reproduction import load
-from odeco.reproduction.report import generator_for, run_trials
+from reproduction import load
+from reproduction.report import generator_for, run_trials
 
 
 def note_trial(settings, seed):
@@ -38,7 +38,8 @@ def test_an_interrupted_run_goes_on_and_runs_nothing_twice(tmp_path):
     kept = (tmp_path / "marked.trials.jsonl").read_text().splitlines()
     assert len(kept) == 3
     resumed = run_trials("marked", note_trial, tasks, seed=0, folder=tmp_path)
-    # Those in the file were not run again; whatever was under way when it was interrupted may have left a mark.
+    # Those in the file were not run again; whatever was under way when it was interrupted may have
+    # left a mark.
     marks = (tmp_path / "marks").read_text().split()
     assert all(marks.count(str(number)) == 1 for number in range(3))
     assert [record["number"] for record in resumed] == list(range(6))
@@ -77,6 +78,13 @@ def test_results_are_the_same_for_one_and_two_processes(tmp_path):
         folder = tmp_path / str(n_processes)
         folder.mkdir()
         found.append(
-            run_trials("figure1", load("figure1").trial, tasks, seed=3, folder=folder, n_processes=n_processes)
+            run_trials(
+                "figure1",
+                load("figure1").trial,
+                tasks,
+                seed=3,
+                folder=folder,
+                n_processes=n_processes,
+            )
         )
     assert found[0] == found[1]

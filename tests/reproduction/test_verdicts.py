@@ -1,4 +1,6 @@
-"""Verdicts: what a derivation says must come out of small runs, and how verdicts follow from exponents."""
+"""Verdicts: what a derivation says must come out of small runs, and how verdicts follow from
+exponents.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,21 @@ import numpy as np
 import pytest
 
 from odeco._util.threads import one_blas_thread
-from odeco.reproduction import NAMES, figure1, load, privacy
-from odeco.reproduction.output import csv_text, experiment_files, write_experiments_page
-from odeco.reproduction.report import Records, Report
+from reproduction import NAMES, figure1, load, privacy
+from reproduction.output import csv_text, experiment_files, write_experiments_page
+from reproduction.report import Records, Report
 
-# ---- small runs ----------------------------------------------------------------------------------------------------
+# ---- small runs ----------------------------------------------------------------------------------
 
 
 def figure1_tasks():
-    """24 starts at each d, whose transition points have standard errors of some 0.12 in their logarithm.
+    """24 starts at each d, whose transition points have standard errors of some 0.12 in their
+    logarithm.
 
-    Both laws, of Gaussian noise and of the pull, are σ ∝ 1/√d, as the chance of a start depends on σ√d. Over d = 36 and
-    90 that is an exponent of -0.5 ± 0.18, so the verdict up to logs is missed above 0.1 and below -1.1. Over d = 25 and
-    200 it is -0.5 ± 0.08, three standard errors from the -0.24 from which on the theorem would hold up to logs.
+    Both laws, of Gaussian noise and of the pull, are σ ∝ 1/√d, as the chance of a start depends on
+    σ√d. Over d = 36 and 90 that is an exponent of -0.5 ± 0.18, so the verdict up to logs is missed
+    above 0.1 and below -1.1. Over d = 25 and 200 it is -0.5 ± 0.08, three standard errors from the
+    -0.24 from which on the theorem would hold up to logs.
     """
     cases = {
         "gaussian": {36: 6, 90: 6},
@@ -41,38 +45,52 @@ def figure1_tasks():
 def streaming_tasks():
     """Small d and many rows, so that every start is found and errors are those of first order.
 
-    An error of k = 3 vectors in d dimensions has 3(d - 1) degrees of freedom, so a spread of 1/√(6(d - 1)): 12 % at
-    d = 12. Over a factor of 16 in n, two trials, an exponent has the standard error 0.12/√7.7 = 0.04, and 0.07 over a
-    factor of 4 in d: other multiples of 1/4 are far outside. Rows until an error of 2/√d: by the first order they are
-    proportional to d(d + 1), so the exponent is 2 or less.
+    An error of k = 3 vectors in d dimensions has 3(d - 1) degrees of freedom, so a spread of
+    1/√(6(d - 1)): 12 % at d = 12. Over a factor of 16 in n, two trials, an exponent has the
+    standard error 0.12/√7.7 = 0.04, and 0.07 over a factor of 4 in d: other multiples of 1/4 are
+    far outside. Rows until an error of 2/√d: by the first order they are proportional to d(d + 1),
+    so the exponent is 2 or less.
     """
     settings = [
         {"kind": "rows", "method": "SGD", "dimension": 12, "n": 45_000},
         *({"kind": "found", "method": "Algorithm 2", "dimension": d} for d in (20, 40)),
     ]
     for method in ("Algorithm 2", "core"):
-        settings += [{"kind": "rows", "method": method, "dimension": 12, "n": n} for n in (1000, 4000, 16_000)]
-        settings += [{"kind": "dimension", "method": method, "dimension": d, "n": 8000} for d in (10, 20, 40)]
+        settings += [
+            {"kind": "rows", "method": method, "dimension": 12, "n": n}
+            for n in (1000, 4000, 16_000)
+        ]
+        settings += [
+            {"kind": "dimension", "method": method, "dimension": d, "n": 8000} for d in (10, 20, 40)
+        ]
         settings += [{"kind": "needed", "method": method, "dimension": d} for d in (16, 64)]
     memory = [{"kind": "memory", "trial": 0, "dimension": 2**power} for power in (14, 15, 16)]
     return [{**each, "trial": trial} for each in settings for trial in range(2)] + memory
 
 
 def privacy_tasks():
-    """Weights are searched in steps of 2^(1/8), with the same noise at every ε, so that ε has the exponent -1 exactly.
+    """Weights are searched in steps of 2^(1/8), with the same noise at every ε, so that ε has the
+    exponent -1 exactly.
 
-    The rounding of a step is worth ln(2)/8 / ln(80) = 0.02 of that exponent. Dimensions: a power of 1/2 would be a
-    factor of 2.4 from d = 12 to 72, against a spread of some 20 % between trials. Input perturbation adds noise once,
-    Algorithm 3 330 times: a factor of at least √330 = 18 in its favour, against the √d = 8 that it loses.
+    The rounding of a step is worth ln(2)/8 / ln(80) = 0.02 of that exponent. Dimensions: a power of
+    1/2 would be a factor of 2.4 from d = 12 to 72, against a spread of some 20 % between trials.
+    Input perturbation adds noise once, Algorithm 3 330 times: a factor of at least √330 = 18 in its
+    favour, against the √d = 8 that it loses.
     """
     tasks = []
     for mechanism in privacy.MECHANISMS:
         task = {"mechanism": mechanism, "dimension": 12, "support": 12, "epsilon": privacy.EPSILON}
         n_trials = 2 if mechanism in (privacy.PAPER, privacy.EXACT) else 1
         for trial in range(n_trials):
-            tasks += [{**task, "kind": "dimension", "trial": trial, "dimension": d, "support": d} for d in (12, 72)]
+            tasks += [
+                {**task, "kind": "dimension", "trial": trial, "dimension": d, "support": d}
+                for d in (12, 72)
+            ]
         if mechanism == privacy.PAPER:
-            tasks += [{**task, "kind": "epsilon", "trial": 0, "epsilon": epsilon} for epsilon in (0.1, 8.0)]
+            tasks += [
+                {**task, "kind": "epsilon", "trial": 0, "epsilon": epsilon}
+                for epsilon in (0.1, 8.0)
+            ]
         if mechanism == privacy.EXACT:
             tasks += [
                 {**task, "kind": "incoherence", "trial": trial, "dimension": 24, "support": support}
@@ -83,14 +101,24 @@ def privacy_tasks():
 
 
 def whitening_tasks():
-    """The error of a slice exceeds t with a chance of c/t, so the error that nine of ten keep below has a wide spread.
+    """The error of a slice exceeds t with a chance of c/t, so the error that nine of ten keep below
+    has a wide spread.
 
-    Its logarithm has the density 0.1 there, so that of 60 slices has the spread √(0.9 · 0.1 / 60) / 0.1 = 0.39. Over
-    d = 8 and 64 with three trials an exponent has the standard error 0.39/√6.5 = 0.15, so that 1 differs from 1/2. Over
-    k = 2 and 32 with five trials it is 0.39/√19 = 0.09, so that 1 differs from 0.44.
+    Its logarithm has the density 0.1 there, so that of 60 slices has the spread √(0.9 · 0.1 / 60) /
+    0.1 = 0.39. Over d = 8 and 64 with three trials an exponent has the standard error 0.39/√6.5 =
+    0.15, so that 1 differs from 1/2. Over k = 2 and 32 with five trials it is 0.39/√19 = 0.09, so
+    that 1 differs from 0.44.
     """
-    tasks = [{"kind": "noise", "dimension": d, "rank": 3, "trial": trial} for d in (8, 64) for trial in range(3)]
-    return tasks + [{"kind": "rank", "dimension": 40, "rank": k, "trial": trial} for k in (2, 32) for trial in range(5)]
+    tasks = [
+        {"kind": "noise", "dimension": d, "rank": 3, "trial": trial}
+        for d in (8, 64)
+        for trial in range(3)
+    ]
+    return tasks + [
+        {"kind": "rank", "dimension": 40, "rank": k, "trial": trial}
+        for k in (2, 32)
+        for trial in range(5)
+    ]
 
 
 TASKS = {
@@ -102,8 +130,8 @@ TASKS = {
 FAILS = {"does not hold as stated"}
 HOLDS = {"holds"}
 NEARLY = {"holds", "holds up to logs"}
-#: What a derivation, given in the finding's remark, says must come out. Rows of Figure 1 depend on the set-up, and
-#: "Theorem 3.1, rows" shows only at dimensions that take minutes.
+#: What a derivation, given in the finding's remark, says must come out. Rows of Figure 1 depend on
+#: the set-up, and "Theorem 3.1, rows" shows only at dimensions that take minutes.
 EXPECTED = {
     "figure1": {
         "Theorem 2.2, round noise: law and set-up": NEARLY,
@@ -129,8 +157,27 @@ EXPECTED = {
     },
 }
 COLUMNS = {
-    "figure1": {"noise", "dimension", "trial", "n_restarts", "sigma", "failed", "failed_in_any_order", "starts_lost"},
-    "streaming": {"kind", "trial", "method", "dimension", "n", "error", "predicted", "rows_needed", "peak_bytes"},
+    "figure1": {
+        "noise",
+        "dimension",
+        "trial",
+        "n_restarts",
+        "sigma",
+        "failed",
+        "failed_in_any_order",
+        "starts_lost",
+    },
+    "streaming": {
+        "kind",
+        "trial",
+        "method",
+        "dimension",
+        "n",
+        "error",
+        "predicted",
+        "rows_needed",
+        "peak_bytes",
+    },
     "privacy": {"mechanism", "dimension", "epsilon", "mu_0", "weight_for_first", "weight_for_all"},
     "whitening": {"kind", "dimension", "rank", "trial", "method", "sigma", "error"},
 }
@@ -146,7 +193,9 @@ def few_levels(monkeypatch):
         "pull": (0.05, 2.0),
     }
     for noise, (low, high) in ranges.items():
-        monkeypatch.setitem(figure1.GRIDS, noise, tuple(np.geomspace(low, high, 7).round(4).tolist()))
+        monkeypatch.setitem(
+            figure1.GRIDS, noise, tuple(np.geomspace(low, high, 7).round(4).tolist())
+        )
 
 
 @pytest.mark.slow
@@ -155,12 +204,25 @@ def few_levels(monkeypatch):
 def test_a_small_run_reaches_the_verdicts_that_are_derived(name, tmp_path):
     experiment = load(name)
     with one_blas_thread():
-        records = Records({**task, **record} for task in TASKS[name]() for record in experiment.trial(task, 0))
+        records = Records(
+            {**task, **record} for task in TASKS[name]() for record in experiment.trial(task, 0)
+        )
     findings = tuple(experiment.evaluate(records))
     verdicts = {finding.claim: finding.verdict for finding in findings}
     for claim, allowed in EXPECTED[name].items():
-        assert verdicts[claim] in allowed, (claim, [f.measured for f in findings if f.claim == claim])
-    report = Report(name, experiment.title, f"odeco reproduce {name}", 0, findings, records, experiment.draw(records))
+        assert verdicts[claim] in allowed, (
+            claim,
+            [f.measured for f in findings if f.claim == claim],
+        )
+    report = Report(
+        name,
+        experiment.title,
+        f"python -m reproduction {name}",
+        0,
+        findings,
+        records,
+        experiment.draw(records),
+    )
     table = list(csv.DictReader(csv_text(report).splitlines()))
     assert set(table[0]) >= COLUMNS[name]
     assert len(table) == len(records)
@@ -186,32 +248,43 @@ def check_page(text, report):
     """Nothing is fetched: no link but to the page itself, no script; and every finding is there."""
     namespaces = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert set(re.findall(r"https?://[^\s\"'<>)]+", text)) <= namespaces
-    assert all(link.startswith("#") or link == "data:," for link in re.findall(r'(?:href|src)="([^"]*)"', text))
+    assert all(
+        link.startswith("#") or link == "data:,"
+        for link in re.findall(r'(?:href|src)="([^"]*)"', text)
+    )
     assert "<script" not in text
     assert "@import" not in text
     assert "prefers-color-scheme: dark" in text
     assert len(re.findall("<article", text)) == len(report.findings)
-    assert text.count("<figure") == len(report.figures)  # one drawing each, and windows on its panels for phones
+    assert text.count("<figure") == len(
+        report.figures
+    )  # one drawing each, and windows on its panels for phones
     assert report.command in text
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
 
 
-# ---- how verdicts follow from exponents ----------------------------------------------------------------------------
+# ---- how verdicts follow from exponents ----------------------------------------------------------
 
 
-def stream_records(*, in_rows=-0.5, in_dimension=0.5, needed=2.0, found=1.0, in_memory=1.0, rows_read=96):
+def stream_records(
+    *, in_rows=-0.5, in_dimension=0.5, needed=2.0, found=1.0, in_memory=1.0, rows_read=96
+):
     """Return records of streams that follow powers exactly."""
     records = Records()
     for method in ("Algorithm 2", "core", "SGD"):
         kind = {"method": method, "share_found": 1.0, "error_of_found": 0.1, "predicted": 0.1}
         for n in (1000, 2000, 4000):
             error = 0.1 * (n / 1000) ** in_rows
-            records.append({**kind, "kind": "rows", "dimension": 25, "n": n, "rows_read": n, "error": error})
+            records.append(
+                {**kind, "kind": "rows", "dimension": 25, "n": n, "rows_read": n, "error": error}
+            )
         for d in (25, 50, 100):
             error = 0.1 * (d / 25) ** in_dimension
             records.append({**kind, "kind": "dimension", "dimension": d, "n": 4000, "error": error})
-            records.append({**kind, "kind": "needed", "dimension": d, "rows_needed": 10 * d**needed})
+            records.append(
+                {**kind, "kind": "needed", "dimension": d, "rows_needed": 10 * d**needed}
+            )
     for d in (25, 50, 100):
         records.append({"kind": "found", "dimension": d, "rows_needed": 10 * d**found})
         memory = {"kind": "memory", "dimension": d, "peak_bytes": 1000 * d**in_memory}
@@ -238,5 +311,8 @@ def stream_records(*, in_rows=-0.5, in_dimension=0.5, needed=2.0, found=1.0, in_
     ],
 )
 def test_a_verdict_on_streams_is_what_its_rule_says_of_the_exponent(exponents, claim, verdict):
-    verdicts = {finding.claim: finding.verdict for finding in load("streaming").evaluate(stream_records(**exponents))}
+    verdicts = {
+        finding.claim: finding.verdict
+        for finding in load("streaming").evaluate(stream_records(**exponents))
+    }
     assert verdicts[claim] == verdict

@@ -1,3 +1,5 @@
-"""The version, and what every package needs: arguments, threads, scaling, types, states and files, optional imports."""
+"""The version, and what every package needs: arguments, threads, scaling, types, states and files,
+optional imports.
+"""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -1,4 +1,6 @@
-"""Files of arrays with a JSON header: ``.npz`` without pickle, with a version, and replaced atomically."""
+"""Files of arrays with a JSON header: ``.npz`` without pickle, with a version, and replaced
+atomically.
+"""
 
 from __future__ import annotations
 
@@ -35,20 +37,8 @@ FORMAT_VERSION = 3
 
 _S = TypeVar("_S", bound=State)
 
-#: What marks pages and tables that odeco wrote, and the number of bytes at their beginning in which it must occur.
-_SIGNS, _SIGN_BYTES = (
-    (
-        b'<meta name="generator" content="odeco">',
-        b"document,topic 0",
-        b"component,weight,weight_error,angle_error,",
-        b"odeco row,",
-        b",odeco ",
-        b"component,weight,residual,converged,",
-    ),
-    1024,
-)
-
-#: The largest size of an array in a compressed archive: this number of bytes, or this multiple of the size of the file.
+#: The largest size of an array in a compressed archive: this number of bytes, or this multiple of
+#: the size of the file.
 _ARRAY_BYTES, _MAX_INFLATION = 1 << 27, 32
 
 _HEADER = "header"
@@ -62,11 +52,13 @@ def save_arrays(
     *,
     readable: bool = False,
 ) -> None:
-    """Write `arrays` and `header` to `path` atomically: the old file stays until the new one is complete.
+    """Write `arrays` and `header` to `path` atomically: the old file stays until the new one is
+    complete.
 
-    The file is a plain ``.npz``; the entry ``header`` is a string of JSON with the keys ``kind`` (what the file
-    holds), ``format_version`` and those of `header`. Only its owner may read the file, because a checkpoint holds rows
-    of data. A file that is `readable` has the permissions that the system gives to new files.
+    The file is a plain ``.npz``; the entry ``header`` is a string of JSON with the keys ``kind``
+    (what the file holds), ``format_version`` and those of `header`. Only its owner may read the
+    file, because a checkpoint holds rows of data. A file that is `readable` has the permissions
+    that the system gives to new files.
     """
     text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **header})
     with replacing(path, readable=readable) as file:
@@ -75,9 +67,11 @@ def save_arrays(
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a new file that takes the place of `path` once it is written and safe on disk, and not before.
+    """Open a new file that takes the place of `path` once it is written and safe on disk, and not
+    before.
 
-    A symbolic link stays, and its target is replaced. A path that exists and is not a file is refused.
+    A symbolic link stays, and its target is replaced. A path that exists and is not a file is
+    refused.
     """
     target = _target(path)
     temporary, descriptor = _new_temporary(target, 0o666 if readable else 0o600)
@@ -93,48 +87,43 @@ def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterato
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename is None:
-            error.filename = os.fspath(path)  # a write that fails, such as on a full disk, does not name the file
+            error.filename = os.fspath(
+                path
+            )  # a write that fails, such as on a full disk, does not name the file
         raise
     _sync_directory(target.parent)
 
 
 def try_to_write(path: str | os.PathLike[str]) -> None:
-    """Raise the error now that writing `path` would raise, and remove temporary files that killed processes left."""
+    """Raise the error now that writing `path` would raise, and remove temporary files that killed
+    processes left.
+    """
     temporary, descriptor = _new_temporary(_target(path), 0o600)
     os.close(descriptor)
     temporary.unlink()
 
 
-def was_written_by_odeco(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file may be replaced without asking: it is not there, is empty, or odeco wrote it."""
-    file = Path(path)
-    if not file.is_file() or file.stat().st_size == 0:
-        return True
-    with file.open("rb") as opened:
-        start = opened.read(_SIGN_BYTES)
-    if any(sign in start for sign in _SIGNS):
-        return True
-    try:
-        read_contents(file)
-    except FileFormatError:
-        return False
-    return True
-
-
 def _target(path: str | os.PathLike[str]) -> Path:
-    """Return the file to write, which is the target of a symbolic link; refuse devices, pipes and directories."""
+    """Return the file to write, which is the target of a symbolic link; refuse devices, pipes and
+    directories.
+    """
     target = Path(path)
     if target.is_symlink():
         target = target.resolve()
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if target.exists() and not target.is_file():
-        raise OSError(f"{path} must be a file. It is a device or a pipe, which is not replaced. Pass another path.")
+        raise OSError(
+            f"{path} must be a file. It is a device or a pipe, which is not replaced. Pass "
+            "another path."
+        )
     return target
 
 
 def _new_temporary(target: Path, mode: int) -> tuple[Path, int]:
-    """Return a new file beside `target` and its descriptor, locked; remove those of processes that were killed."""
+    """Return a new file beside `target` and its descriptor, locked; remove those of processes that
+    were killed.
+    """
     for entry in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
         _remove_if_abandoned(entry)
     while True:
@@ -147,7 +136,9 @@ def _new_temporary(target: Path, mode: int) -> tuple[Path, int]:
 
 
 def _remove_if_abandoned(temporary: Path) -> None:
-    """Remove a temporary file that no process has locked: a process that writes one holds a lock until it ends."""
+    """Remove a temporary file that no process has locked: a process that writes one holds a lock
+    until it ends.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW)
         try:
@@ -167,15 +158,20 @@ def _try_to_lock(descriptor: int) -> bool:
     return True
 
 
-def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def load_arrays(
+    path: str | os.PathLike[str], kind: str
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read what `save_arrays` wrote; refuse other kinds, other versions and damaged files."""
-    contents = read_contents(path)
-    if contents.kind != kind:
-        raise FileFormatError(
-            f"{path} must hold {kind}. It holds {contents.kind}. Load it with the class that saved it."
-        )
-    with faults_of(path), Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return contents.header, {name: archive[name] for name in contents.arrays}
+    with faults_of(path), _opened(path) as file:  # once: another process may replace it meanwhile
+        contents = _contents(path, file)
+        if contents.kind != kind:
+            raise FileFormatError(
+                f"{path} must hold {kind}. It holds {contents.kind}. Load it with the class that "
+                "saved it."
+            )
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            return contents.header, {name: archive[name] for name in contents.arrays}
 
 
 def load_state(path: str | os.PathLike[str], kind: str, state: type[_S]) -> _S:
@@ -211,37 +207,54 @@ class Contents:
 
 
 def read_contents(path: str | os.PathLike[str]) -> Contents:
-    """Read the header of a file and the shapes of its arrays; refuse files that `save_arrays` cannot have written.
+    """Read the header of a file and the shapes of its arrays; refuse files that `save_arrays`
+    cannot have written.
 
-    The file may come from anyone. Nothing in it is executed. Reading takes no more memory than the file is long,
-    because compressed arrays are refused, and the announced size of each array is compared with the bytes that are
-    there.
+    The file may come from anyone. Nothing in it is executed. Reading takes no more memory than the
+    file is long, because compressed arrays are refused, and the announced size of each array is
+    compared with the bytes that are there.
     """
-    with faults_of(path):
-        status = Path(path).stat()
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-            raise ValueError("it is no regular file")  # reading a pipe or a device might never end
-        size = status.st_size
-        # If NumPy opened a damaged file itself, it would leave the file open.
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
-            if compressed or sum(entry.file_size for entry in entries) > size:
-                raise ValueError("its entries are not stored as they are")
-            arrays = {entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in entries}
-            if len(arrays) < len(entries):
-                raise ValueError("it holds two entries of one name")
-            with archive.open(f"{_HEADER}.npy") as file:
-                header = json.loads(str(npy_format.read_array(file, allow_pickle=False)))
-                if not isinstance(header, dict):
-                    raise ValueError("its header is no object with names")
-        del arrays[_HEADER]
-        kind, version = header.pop("kind"), header.pop("format_version")
-        if not isinstance(kind, str) or type(version) is not int:
-            raise TypeError("its kind must be a text and its version a whole number")
+    with faults_of(path), _opened(path) as file:
+        return _contents(path, file)
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a regular file to read; reading a pipe or a device might never end."""
+    mode = Path(path).stat().st_mode
+    require(
+        stat.S_ISREG(mode) or stat.S_ISDIR(mode), "it is no regular file"
+    )  # opening a directory names it
+    with Path(path).open("rb") as file:
+        yield file
+
+
+def _contents(path: str | os.PathLike[str], file: IO[bytes]) -> Contents:
+    """Return the contents of an open file."""
+    size = os.fstat(file.fileno()).st_size
+    # If NumPy opened a damaged file itself, it would leave the file open.
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+        if compressed or sum(entry.file_size for entry in entries) > size:
+            raise ValueError("its entries are not stored as they are")
+        arrays = {
+            entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in entries
+        }
+        if len(arrays) < len(entries):
+            raise ValueError("it holds two entries of one name")
+        with archive.open(f"{_HEADER}.npy") as member:
+            header = json.loads(str(npy_format.read_array(member, allow_pickle=False)))
+            if not isinstance(header, dict):
+                raise ValueError("its header is no object with names")
+    del arrays[_HEADER]
+    kind, version = header.pop("kind"), header.pop("format_version")
+    if not isinstance(kind, str) or type(version) is not int:
+        raise TypeError("its kind must be a text and its version a whole number")
     if version > FORMAT_VERSION:
         raise FileFormatError(
-            f"{path} has format version {version}. This odeco reads up to {FORMAT_VERSION}. Install a newer odeco."
+            f"{path} has format version {version}. This odeco reads up to {FORMAT_VERSION}. "
+            "Install a newer odeco."
         )
     if version < FORMAT_VERSION:
         raise FileFormatError(
@@ -251,10 +264,17 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
     return Contents(kind, version, header, arrays)
 
 
-def announced_arrays(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return shape and type of every array in a NumPy archive, compressed or not, without reading the arrays."""
+def announced_arrays(
+    path: str | os.PathLike[str],
+) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Return shape and type of every array in a NumPy archive, compressed or not, without reading
+    the arrays.
+    """
     with faults_of(path, "Make it again with numpy.savez."), zipfile.ZipFile(path) as archive:
-        return {entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in archive.infolist()}
+        return {
+            entry.filename.removesuffix(".npy"): _announced(archive, entry)
+            for entry in archive.infolist()
+        }
 
 
 def read_array(path: str | os.PathLike[str], name: str) -> NDArray[Any]:
@@ -263,8 +283,8 @@ def read_array(path: str | os.PathLike[str], name: str) -> NDArray[Any]:
     size, file_size = math.prod(shape) * dtype.itemsize, Path(path).stat().st_size
     if size > max(_ARRAY_BYTES, _MAX_INFLATION * file_size):
         raise FileFormatError(
-            f"An array in {path} must not be far larger than the file. {name!r} takes {size:,} bytes, the file "
-            f"{file_size:,}. If that is right, write it with numpy.save."
+            f"An array in {path} must not be far larger than the file. {name!r} takes {size:,} "
+            f"bytes, the file {file_size:,}. If that is right, write it with numpy.save."
         )
     with (
         faults_of(path, "Make it again with numpy.savez."),
@@ -275,22 +295,38 @@ def read_array(path: str | os.PathLike[str], name: str) -> NDArray[Any]:
     return array
 
 
-def _announced(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and type of one array; raise if it holds Python objects, or is not complete."""
+def _announced(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and type of one array; raise if it holds Python objects, or is not
+    complete.
+    """
     with archive.open(entry) as file:
         version = npy_format.read_magic(file)
-        read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        read_header = (
+            npy_format.read_array_header_1_0
+            if version == (1, 0)
+            else npy_format.read_array_header_2_0
+        )
         shape, _, dtype = read_header(file)
         if dtype.hasobject:
-            raise ValueError(f"{entry.filename} holds Python objects, which would have to be executed")
+            raise ValueError(
+                f"{entry.filename} holds Python objects, which would have to be executed"
+            )
         if math.prod(shape) * dtype.itemsize != entry.file_size - file.tell():
-            raise ValueError(f"{entry.filename} announces shape {shape}, which is not what is there")
+            raise ValueError(
+                f"{entry.filename} announces shape {shape}, which is not what is there"
+            )
     return shape, dtype
 
 
 @contextlib.contextmanager
-def faults_of(path: str | os.PathLike[str], remedy: str = "Write it again with save().") -> Iterator[None]:
-    """Turn every error that a damaged or malicious file raises while it is read into a `FileFormatError`."""
+def faults_of(
+    path: str | os.PathLike[str], remedy: str = "Write it again with save()."
+) -> Iterator[None]:
+    """Turn every error that a damaged or malicious file raises while it is read into a
+    `FileFormatError`.
+    """
     try:
         yield
     except (FileNotFoundError, IsADirectoryError, PermissionError, FileFormatError):
@@ -303,7 +339,8 @@ def faults_of(path: str | os.PathLike[str], remedy: str = "Write it again with s
 
 
 def _sync_directory(directory: Path) -> None:
-    # The new name is safe on disk only once the directory is. Some file systems cannot sync a directory.
+    # The new name is safe on disk only once the directory is. Some file systems cannot sync a
+    # directory.
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

@@ -1,7 +1,8 @@
 """Imports on first use: lazy packages, and optional dependencies with what installs them.
 
-A public name is imported when it is first used, so that ``import odeco`` takes no time. A package declares its names in
-the stub ``__init__.pyi`` beside it, once for type checkers and for this module.
+A public name is imported when it is first used, so that ``import odeco`` takes no time. A package
+declares its names in the stub ``__init__.pyi`` beside it, once for type checkers and for this
+module.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class _LazyPackage(ModuleType):
         return value
 
     def __setattr__(self, name: str, value: object) -> None:
-        # The import system binds each submodule to its name in the package. A public name, such as the function
-        # odeco.decompose, goes before a submodule of the same name.
+        # The import system binds each submodule to its name in the package. A public name, such as
+        # the function odeco.decompose, goes before a submodule of the same name.
         if name not in self._origins or value is not sys.modules.get(f"{self.__name__}.{name}"):
             super().__setattr__(name, value)
 
@@ -39,7 +40,9 @@ class _LazyPackage(ModuleType):
         return sorted(self._origins)
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        return import_module, (self.__name__,)  # functions that use the package travel to workers with it
+        return import_module, (
+            self.__name__,
+        )  # functions that use the package travel to workers with it
 
 
 def make_lazy(package: str) -> None:
@@ -48,7 +51,9 @@ def make_lazy(package: str) -> None:
     with open(f"{module.__file__}i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib takes longer than all of this
         tree = ast.parse(stub.read())
     origins = {
-        alias.name: f"{package}.{alias.name}" if node.module == package else str(node.module)  # a submodule, or a name
+        alias.name: f"{package}.{alias.name}"
+        if node.module == package
+        else str(node.module)  # a submodule, or a name
         for node in tree.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
@@ -73,7 +78,9 @@ _INSTALLED_BY = {
 
 
 def missing_library(error: ModuleNotFoundError, what: str) -> str | None:
-    """Return a text on what needs the missing module and how to install it; None if that is not known."""
+    """Return a text on what needs the missing module and how to install it; None if that is not
+    known.
+    """
     module = str(error.name).partition(".")[0]
     package = _INSTALLED_BY.get(module)
     return package and f"{what} needs {module}. It is not installed. Run: pip install {package}."
@@ -81,7 +88,9 @@ def missing_library(error: ModuleNotFoundError, what: str) -> str | None:
 
 @contextmanager
 def needed_by(what: str) -> Iterator[None]:
-    """Import optional modules inside a ``with`` block: an error then says what needs them and how to install them."""
+    """Import optional modules inside a ``with`` block: an error then says what needs them and how
+    to install them.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

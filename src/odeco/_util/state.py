@@ -1,13 +1,14 @@
 """States that can be saved: every field declares its shape, its limits and its default once.
 
-A solver, a stream, a model or a result is a frozen dataclass derived from `State`. Its fields are declared with
-`array_field` (an array, a number or a text) or `part_field` (another state), and `to_arrays` and `from_arrays` follow
-from the declaration. So do the checks: a file may come from anyone, and each array is compared with its rule before
-anything is built from it.
+A solver, a stream, a model or a result is a frozen dataclass derived from `State`. Its fields are
+declared with `array_field` (an array, a number or a text) or `part_field` (another state), and
+`to_arrays` and `from_arrays` follow from the declaration. So do the checks: a file may come from
+anyone, and each array is compared with its rule before anything is built from it.
 
-A rule checks one value, and raises `ValueError` with the place of the value. Functions make rules for numbers and texts
-(`whole`, `number`, `text`, …) and combine them (`record`, `each`). Sizes have names: arrays of one file that name the
-same size must agree in it, and `size` ties a number in the header to such a name.
+A rule checks one value, and raises `ValueError` with the place of the value. Functions make rules
+for numbers and texts (`whole`, `number`, `text`, …) and combine them (`record`, `each`). Sizes have
+names: arrays of one file that name the same size must agree in it, and `size` ties a number in the
+header to such a name.
 
 Examples
 --------
@@ -39,20 +40,26 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-#: How Python numbers and tuples of them are written, by the `kind` of a field; arrays are written as they are.
+#: How Python numbers and tuples of them are written, by the `kind` of a field; arrays are written
+#: as they are.
 _DTYPES = {"f": np.float64, "i": np.int64}
 
 
 def array_field(
-    *shape: str | None, rule: Rule | None = None, default: Any = MISSING, as_tuple: bool = False, **limits: Any
+    *shape: str | None,
+    rule: Rule | None = None,
+    default: Any = MISSING,
+    as_tuple: bool = False,
+    **limits: Any,
 ) -> Any:
-    """Declare a field by the name of the size along each axis; a field without axes is a number or a text.
+    """Declare a field by the name of the size along each axis; a field without axes is a number or
+    a text.
 
     Parameters
     ----------
     *shape : str or None
-        The name of the size along each axis; None stands for any size. Fields of one file that name the same size
-        must agree in it. `State.permuted` permutes axes by this name.
+        The name of the size along each axis; None stands for any size. Fields of one file that name
+        the same size must agree in it. `State.permuted` permutes axes by this name.
     rule : Rule, optional
         The rule of the field, instead of `odeco._util.state.array` with `shape` and `limits`.
     default : object, optional
@@ -70,56 +77,74 @@ def array_field(
     return field(default=default, metadata=metadata)
 
 
-def arrays_field(*shape: str | None, rule: Rule | None = None, as_tuple: bool = False, **limits: Any) -> Any:
-    """Declare a field that is a tuple of arrays, which may differ in size, or with `as_tuple` of tuples of numbers."""
+def arrays_field(
+    *shape: str | None, rule: Rule | None = None, as_tuple: bool = False, **limits: Any
+) -> Any:
+    """Declare a field that is a tuple of arrays, which may differ in size, or with `as_tuple` of
+    tuples of numbers.
+    """
     metadata = {"rule": array(*shape, **limits) if rule is None else rule, "as_tuple": as_tuple}
     return field(metadata={"members": metadata})
 
 
 def given_field() -> Any:
-    """Declare a field that is not among the arrays: the reader of a file gives it (`State.from_arrays(parts=…)`)."""
+    """Declare a field that is not among the arrays: the reader of a file gives it
+    (`State.from_arrays(parts=…)`).
+    """
     return field(metadata={"given": True})
 
 
 def part_field(*types: type[State], default: Any = MISSING) -> Any:
     """Declare a field that is another state.
 
-    Of several types, the file names the one that it holds. Without a type, the reader of the file says it
-    (`State.from_arrays(parts=…)`).
+    Of several types, the file names the one that it holds. Without a type, the reader of the file
+    says it (`State.from_arrays(parts=…)`).
     """
     return field(default=default, metadata={"types": types})
 
 
-def parts_field(kind: type[State]) -> Any:
-    """Declare a field that is a tuple of states of one type, which may be empty."""
-    return field(metadata={"types": (kind,), "repeated": True})
+def parts_field(*types: type[State]) -> Any:
+    """Declare a field that is a tuple of states, which may be empty.
+
+    Of several types, the file names that of each state.
+    """
+    return field(metadata={"types": types, "repeated": True})
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Base of frozen dataclasses of arrays, numbers, texts and other states. No array is changed in place."""
+    """Base of frozen dataclasses of arrays, numbers, texts and other states. No array is changed in
+    place.
+    """
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """Return the fields as arrays, named by prefix, dot and field. A number is an array without axes."""
+        """Return the fields as arrays, named by prefix, dot and field. A number is an array without
+        axes.
+        """
         arrays: dict[str, NDArray[Any]] = {}
         for each in fields(self):
             name, value = _joined(prefix, each.name), getattr(self, each.name)
             if "given" in each.metadata:
                 continue
             if "members" in each.metadata:
-                arrays |= {f"{name}.{number}": np.asarray(member, np.float64) for number, member in enumerate(value)}
+                arrays |= {
+                    f"{name}.{number}": np.asarray(member, np.float64)
+                    for number, member in enumerate(value)
+                }
             elif "repeated" in each.metadata:
                 for number, part in enumerate(value):
-                    arrays |= part.to_arrays(f"{name}.{number}")
+                    arrays |= _part_arrays(part, f"{name}.{number}", each.metadata["types"])
             elif isinstance(value, State):
-                arrays |= value.to_arrays(name)
-                if len(each.metadata["types"]) > 1:
-                    arrays[f"{name}.type"] = np.array(type(value).__name__)
+                arrays |= _part_arrays(value, name, each.metadata["types"])
             elif value is not None:
-                arrays[name] = value if isinstance(value, np.ndarray) else np.asarray(value, each.metadata.get("dtype"))
+                arrays[name] = (
+                    value
+                    if isinstance(value, np.ndarray)
+                    else np.asarray(value, each.metadata.get("dtype"))
+                )
         return arrays
 
     @classmethod
@@ -130,7 +155,8 @@ class State:
         sizes: Sizes | None = None,
         parts: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return the state that `to_arrays` wrote; raise `ValueError` unless every field obeys its rule.
+        """Return the state that `to_arrays` wrote; raise `ValueError` unless every field obeys its
+        rule.
 
         Parameters
         ----------
@@ -141,12 +167,17 @@ class State:
         sizes : dict, optional
             The sizes that are known already; sizes that are found are added to it.
         parts : mapping, optional
-            The types of parts that are declared without one, and the values of fields that are not among the arrays,
-            by the names of their fields, at any depth.
+            The types of parts that are declared without one, and the values of fields that are not
+            among the arrays, by the names of their fields, at any depth.
         """
         sizes, parts = {} if sizes is None else sizes, parts or {}
         names = {each.name: _joined(prefix, each.name) for each in fields(cls)}
-        made = cls(**{each.name: _read(each, arrays, names[each.name], sizes, parts) for each in fields(cls)})
+        made = cls(
+            **{
+                each.name: _read(each, arrays, names[each.name], sizes, parts)
+                for each in fields(cls)
+            }
+        )
         made.check()
         return made
 
@@ -162,15 +193,34 @@ class State:
             value = getattr(self, each.name)
             if isinstance(value, State):
                 changed[each.name] = value.permuted(permutation, axis)
+            if "repeated" in each.metadata:
+                changed[each.name] = tuple(part.permuted(permutation, axis) for part in value)
             for number, name in enumerate(each.metadata.get("shape", ())):
                 if name == axis and value is not None:
-                    changed[each.name] = changed.get(each.name, value)[(slice(None),) * number + (permutation,)]
+                    changed[each.name] = changed.get(each.name, value)[
+                        (slice(None),) * number + (permutation,)
+                    ]
         return replace(self, **changed)
 
 
+def _part_arrays(part: State, name: str, types: tuple[type[State], ...]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a part, with the name of its type if there are several."""
+    arrays = part.to_arrays(name)
+    if len(types) > 1:
+        arrays[f"{name}.type"] = np.array(type(part).__name__)
+    return arrays
+
+
 def check_names(arrays: Mapping[str, NDArray[Any]], states: Mapping[str, State | None]) -> None:
-    """Raise `ValueError` if arrays hold a name that none of the states, given by their prefixes, would write."""
-    known = {name for prefix, state in states.items() if state is not None for name in state.to_arrays(prefix)}
+    """Raise `ValueError` if arrays hold a name that none of the states, given by their prefixes,
+    would write.
+    """
+    known = {
+        name
+        for prefix, state in states.items()
+        if state is not None
+        for name in state.to_arrays(prefix)
+    }
     foreign = sorted(arrays.keys() - known)
     require(not foreign, f"it has an unknown {foreign[0][:40]!r}" if foreign else "")
 
@@ -180,7 +230,11 @@ def _joined(prefix: str, name: str) -> str:
 
 
 def _read(
-    each: Field[Any], arrays: Mapping[str, NDArray[Any]], name: str, sizes: Sizes, parts: Mapping[str, Any]
+    each: Field[Any],
+    arrays: Mapping[str, NDArray[Any]],
+    name: str,
+    sizes: Sizes,
+    parts: Mapping[str, Any],
 ) -> Any:
     """Return one field from arrays, or its default if nothing of it is there."""
     if "given" in each.metadata:
@@ -190,7 +244,9 @@ def _read(
     if "types" in each.metadata:
         types = each.metadata["types"] or (parts[each.name],)
         if "repeated" in each.metadata or State.is_in(arrays, name) or not fields(types[0]):
-            return _read_part(types, arrays, name, sizes, parts, repeated="repeated" in each.metadata)
+            return _read_part(
+                types, arrays, name, sizes, parts, repeated="repeated" in each.metadata
+            )
     elif name in arrays:
         value = arrays[name]
         each.metadata["rule"](value, name, sizes)
@@ -216,17 +272,22 @@ def _read_part(
     if repeated:
         members: list[State] = []
         while State.is_in(arrays, f"{name}.{len(members)}"):
-            members.append(types[0].from_arrays(arrays, f"{name}.{len(members)}", sizes, parts))
+            place = f"{name}.{len(members)}"
+            members.append(_read_part(types, arrays, place, sizes, parts, repeated=False))
         return tuple(members)
     if len(types) == 1:
         return types[0].from_arrays(arrays, name, sizes, parts)
     written = str(arrays.get(f"{name}.type", ""))
     found = [kind for kind in types if kind.__name__ == written]
-    require(bool(found), f"`{name}.type` must be one of {', '.join(kind.__name__ for kind in types)}")
+    require(
+        bool(found), f"`{name}.type` must be one of {', '.join(kind.__name__ for kind in types)}"
+    )
     return found[0].from_arrays(arrays, name, sizes, parts)
 
 
-def _read_members(declared: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], name: str, sizes: Sizes) -> Any:
+def _read_members(
+    declared: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], name: str, sizes: Sizes
+) -> Any:
     """Return a tuple of arrays, or of tuples of numbers."""
     members: list[Any] = []
     while (place := f"{name}.{len(members)}") in arrays:
@@ -238,7 +299,8 @@ def _read_members(declared: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
 #: The sizes of one file by their names, as far as they are known.
 Sizes: TypeAlias = "dict[str, int]"
 
-#: A rule takes a value, its place and the sizes known so far, and raises `ValueError` if the value breaks it.
+#: A rule takes a value, its place and the sizes known so far, and raises `ValueError` if the value
+#: breaks it.
 Rule: TypeAlias = "Callable[[Any, str, Sizes], None]"
 
 #: The largest integer that a file may hold: it must fit into 64 bits.
@@ -318,13 +380,18 @@ def each(rule: Rule) -> Rule:
 
 
 def record(rules: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None) -> Rule:
-    """Require an object with exactly these names, those of `optional` or not, each obeying its rule."""
+    """Require an object with exactly these names, those of `optional` or not, each obeying its
+    rule.
+    """
     known = {**rules, **(optional or {})}
 
     def check(value: Any, where: str, sizes: Sizes) -> None:
         if not isinstance(value, dict):
             raise ValueError(f"`{where}` must be an object with names")
-        missing, foreign = sorted(rules.keys() - value.keys()), sorted(map(str, value.keys() - known.keys()))
+        missing, foreign = (
+            sorted(rules.keys() - value.keys()),
+            sorted(map(str, value.keys() - known.keys())),
+        )
         if missing or foreign:
             text = f"has no {missing[0]!r}" if missing else f"has an unknown {foreign[0][:40]!r}"
             raise ValueError(f"`{where}` {text}" if where else f"it {text}")
@@ -335,11 +402,23 @@ def record(rules: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None
     return check
 
 
+def is_texts(value: Any) -> bool:
+    """Return whether a value is a dict of texts."""
+    return isinstance(value, dict) and all(
+        isinstance(each, str) for pair in value.items() for each in pair
+    )
+
+
 def plain_settings(value: Any, where: str, _: Sizes) -> None:
-    """Require the parameters of an estimator: an object whose values are numbers, texts, booleans or None."""
+    """Require the parameters of an estimator: an object whose values are numbers, texts, dicts of
+    texts, booleans or None.
+    """
     if not isinstance(value, dict):
         raise ValueError(f"`{where}` must be an object with names")
-    if not all(each is None or isinstance(each, bool | int | float | str) for each in value.values()):
+    if not all(
+        each is None or isinstance(each, bool | int | float | str) or is_texts(each)
+        for each in value.values()
+    ):
         raise ValueError(f"`{where}` must hold numbers and texts")
 
 
@@ -355,7 +434,11 @@ def size(name: str) -> Rule:
 
 
 def array(
-    *shape: str | None, kind: str = "f", low: float = -math.inf, high: float = math.inf, nan: bool = False
+    *shape: str | None,
+    kind: str = "f",
+    low: float = -math.inf,
+    high: float = math.inf,
+    nan: bool = False,
 ) -> Rule:
     """Require an array with these sizes along its axes, of finite numbers in a range.
 
@@ -380,7 +463,8 @@ def array(
         for axis, (name, length) in enumerate(zip(shape, value.shape, strict=True)):
             if name is not None and sizes.setdefault(name, length) != length:
                 raise ValueError(
-                    f"`{where}` must have {name} = {sizes[name]} numbers along axis {axis}, and has {length}"
+                    f"`{where}` must have {name} = {sizes[name]} numbers along axis {axis}, and "
+                    f"has {length}"
                 )
         if kind in ("f", "i", "rows"):
             usable = (value >= low) & (value <= high) & np.isfinite(value)

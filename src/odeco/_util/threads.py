@@ -1,11 +1,13 @@
 """Work on blocks in threads, with a result that does not depend on the number of threads.
 
-NumPy and SciPy release the interpreter lock inside their products, so plain threads over blocks keep every core busy.
-The linear algebra library underneath must then stay at one thread, or its threads and ours compete for the cores.
-Results come back in the order of the blocks. Adding them up in that order gives the same sum for any number of threads.
+NumPy and SciPy release the interpreter lock inside their products, so plain threads over blocks
+keep every core busy. The linear algebra library underneath must then stay at one thread, or its
+threads and ours compete for the cores. Results come back in the order of the blocks. Adding them up
+in that order gives the same sum for any number of threads.
 
-The number of threads is the smallest of three: the cores that the process may use, ``OMP_NUM_THREADS``, and the limit
-of the linear algebra library, which `threadpoolctl.threadpool_limits` sets for a stretch of code.
+The number of threads is the smallest of three: the cores that the process may use,
+``OMP_NUM_THREADS``, and the limit of the linear algebra library, which
+`threadpoolctl.threadpool_limits` sets for a stretch of code.
 """
 
 from __future__ import annotations
@@ -27,10 +29,13 @@ Block = TypeVar("Block")
 Result = TypeVar("Result")
 
 
-def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, parallel: bool) -> Iterator[Result]:
+def map_blocks(
+    work: Callable[[Block], Result], blocks: Iterable[Block], *, parallel: bool
+) -> Iterator[Result]:
     """Yield ``work(block)`` for every block, in order; on all cores if `parallel`.
 
-    The linear algebra library runs on one thread either way, so that both ways give bit-identical results.
+    The linear algebra library runs on one thread either way, so that both ways give bit-identical
+    results.
     """
     with one_blas_thread():
         n_threads = _n_threads() if parallel and not _ALONE.blocks else 1
@@ -41,7 +46,8 @@ def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, para
 
 
 def one_thread() -> AbstractContextManager[None]:
-    """Keep the work of this thread to itself inside a ``with`` block: others have theirs, as in a worker of a cluster.
+    """Keep the work of this thread to itself inside a ``with`` block: others have theirs, as in a
+    worker of a cluster.
 
     The linear algebra library is held to one thread as well.
     """
@@ -61,10 +67,12 @@ class _Alone(threading.local):
 
 
 class _Hold(AbstractContextManager[None]):
-    """One ``with`` block that holds the linear algebra library to one thread, and is listed in `blocks`.
+    """One ``with`` block that holds the linear algebra library to one thread, and is listed in
+    `blocks`.
 
-    An interrupt, or an exception of a trace function, may come while a block is entered or left, so that ``__exit__``
-    is not called or not completed. The hold then ends when this object is deleted, which is when the traceback is.
+    An interrupt, or an exception of a trace function, may come while a block is entered or left, so
+    that ``__exit__`` is not called or not completed. The hold then ends when this object is
+    deleted, which is when the traceback is.
     """
 
     def __init__(self, blocks: set[int]) -> None:
@@ -85,12 +93,14 @@ class _Hold(AbstractContextManager[None]):
 class _Limit:
     """The limit of the linear algebra library to one thread. There is one for the whole process.
 
-    The first block that is entered sets the limit, and the last that is left lifts it. If each block set and lifted a
-    limit of its own, two threads that overlap could leave the library with one thread for ever.
+    The first block that is entered sets the limit, and the last that is left lifts it. If each
+    block set and lifted a limit of its own, two threads that overlap could leave the library with
+    one thread for ever.
     """
 
     def __init__(self) -> None:
-        # A block that the garbage collector deletes may end its hold in the middle of an update in the same thread.
+        # A block that the garbage collector deletes may end its hold in the middle of an update in
+        # the same thread.
         self.lock = threading.RLock()
         self.holds: set[int] = set()
         self.unfinished: dict[int, weakref.ref[_Hold]] = {}
@@ -98,11 +108,15 @@ class _Limit:
 
     @property
     def outside(self) -> int | None:
-        """The number of threads that the library had before it was held, or None if that is not known."""
+        """The number of threads that the library had before it was held, or None if that is not
+        known.
+        """
         return max((number for number in self.before if number is not None), default=None)
 
     def release(self, key: int, blocks: set[int]) -> None:
-        """End the hold of a block. It stays unfinished until this is done, so that it is done again if interrupted."""
+        """End the hold of a block. It stays unfinished until this is done, so that it is done again
+        if interrupted.
+        """
         blocks.discard(key)
         self.holds.discard(key)
         with self.lock: self.update()  # noqa: E701  # fmt: skip
@@ -111,9 +125,9 @@ class _Limit:
     def update(self) -> None:
         """Set the limit if a block holds the library, and lift it if none does.
 
-        It is called with the lock, in one line: a trace function is called where the line changes. If it raised between
-        the end of the work and the release of the lock, no other thread would ever get the lock. (Signals are not
-        handled there.)
+        It is called with the lock, in one line: a trace function is called where the line changes.
+        If it raised between the end of the work and the release of the lock, no other thread would
+        ever get the lock. (Signals are not handled there.)
         """
         if self.holds and not self.before:
             self.before = list(map(attrgetter("num_threads"), _blas()))
@@ -140,7 +154,8 @@ def _blas() -> tuple[Any, ...]:
 
 def _set_threads(numbers: Sequence[int | None]) -> None:
     for library, number in zip(_blas(), numbers, strict=True):
-        # From 3.8 on threadpoolctl obeys only the thread that was first to set a limit, until it clears it.
+        # From 3.8 on threadpoolctl obeys only the thread that was first to set a limit, until it
+        # clears it.
         clear = getattr(library, "clear_controlling_thread", None)
         if clear is not None:
             clear(force=True)
@@ -156,7 +171,9 @@ def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:  # noqa: ARG001 -
 
 
 def _work_alone() -> None:
-    """Let a thread of the pool do by itself what its work cuts into blocks: all others may be waiting for it."""
+    """Let a thread of the pool do by itself what its work cuts into blocks: all others may be
+    waiting for it.
+    """
     _ALONE.blocks.add(0)
 
 

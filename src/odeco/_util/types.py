@@ -14,5 +14,12 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 #: Data of a user: oracles accept single precision, solvers work in double precision.
 DataArray: TypeAlias = NDArray[np.floating[Any]]
 
-#: What every ``rng`` argument accepts (SPEC 7): nothing, a seed, or a generator.
-RngLike: TypeAlias = int | np.random.Generator | None
+#: What every ``rng`` argument accepts (SPEC 7): nothing, a seed, or a generator of any kind.
+RngLike: TypeAlias = (
+    int
+    | np.random.Generator
+    | np.random.RandomState
+    | np.random.SeedSequence
+    | np.random.BitGenerator
+    | None
+)

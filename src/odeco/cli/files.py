@@ -1,78 +1,61 @@
-"""``odeco report`` and ``odeco info``: the page of a saved result or model, and the contents of a file."""
+"""``odeco report`` and ``odeco info``: the page of a saved result or model, and the contents of a
+file.
+"""
 
 from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from rich.table import Table
 
 from odeco._util.files import Contents, announced_arrays, read_array, read_contents
 from odeco.cli import options as _options
-from odeco.cli.learn import MODELS
-from odeco.cli.options import load_names
-from odeco.cli.output import Output, as_cell, console, deliver, emit_json
+from odeco.cli.inputs import Given, load_names
+from odeco.cli.models import MODELS, RegisteredModel, model_of_kind
+from odeco.cli.options import UNNAMED, Command, Section, option
+from odeco.cli.output import Output, deliver, print_json, print_text
+from odeco.cli.privacy import as_lines, describe_ledger
 from odeco.decompose.files import load_result
 from odeco.decompose.result import AsymmetricDecomposition
 from odeco.errors import FileFormatError
 from odeco.io.coerce import as_source
 from odeco.io.npy import load_npy
+from odeco.io.tables import is_missing, is_number, kind_of, open_text, read_cells
 from odeco.io.urls import UrlPath
-from odeco.privacy.calibration import epsilon_of
-from odeco.privacy.ledger_file import LedgerFile, read_charges
 from odeco.tensors.entries import check_finite, check_symmetric
 
+#: The kind of a column follows from this number of records.
+_N_LOOKED_AT = 1000
 
-@click.command("report")
-@click.argument("file", type=_options.LOCAL_FILE)
-@click.option("--out", type=_options.OUTPUT, default="odeco-report.html", help="Where to write the page.")
-@click.option("--title", help="Title of the page; by default it names the file.")
-@_options.names
-@click.option(
-    "--documents",
-    type=_options.FILE,
-    metavar="FILE",
-    help="For topics: documents to show with them, and to measure coherence with.",
-)
-@click.option("--column", metavar="NAME", help="The column of --documents that holds the text.")
-def report(
-    file: Path, out: Path, title: str | None, names: Path | None, documents: Path | None, column: str | None
-) -> None:
-    r"""Write a self-contained HTML page of the result, the topics or the model in FILE, which --out has saved.
 
-    The page of topics shows typical documents if --documents are given; that of private topics never does.
-
-    \b
-    Examples:
-      odeco report result.npz --out page.html --names words.txt
-      odeco report model.npz --out page.html --documents reviews.csv --column text
-    """
+def run_report(file: Path, **given: Any) -> None:
+    """Write the page of a saved result or model."""
     contents = read_contents(file)
-    write: Callable[[Path], object]
-    if contents.kind == "topic model":
-        if names is not None:
-            raise click.UsageError("A model of topics knows its words. Leave out --names.")
-        from odeco.cli.topics_files import page_writer  # scikit-learn and numba may be missing
-
-        write = page_writer(file, title=title, documents=documents, column=column)
-    elif documents is not None or column is not None:
-        raise click.UsageError(f"--documents and --column are for topics. {file} holds something else. Leave them out.")
-    elif contents.kind in (kinds := {model.kind: model for model in MODELS}):
-        loaded = kinds[contents.kind].load_estimator().load(file)
-        write = partial(loaded.write_report, title=title or f"Model in {file.name}")
+    title = given["title"]
+    names = given["names"]
+    about_text = given["documents"] is not None or given["column"] is not None
+    model = model_of_kind(contents.kind)
+    if model is not None:
+        write = _page_of_model(file, model, given)
+    elif about_text:
+        raise click.UsageError(
+            f"--documents and --column are for topics. {file} holds something else. Leave them out."
+        )
     else:
         from odeco.decompose.page import write_report  # Matplotlib may be missing
 
         result, header = load_result(file), contents.header
         if names is not None and isinstance(result, AsymmetricDecomposition):
             raise click.UsageError(
-                "--names is for the one axis of a symmetric tensor. FILE holds terms of an asymmetric one."
+                "--names is for the one axis of a symmetric tensor. FILE holds terms of an "
+                "asymmetric one."
             )
         write = partial(
             write_report,
@@ -82,56 +65,129 @@ def report(
             command=header.get("command"),
             versions=header.get("written_by"),
         )
-    deliver(lambda: None, Output(out, write))
+    deliver(lambda: None, Output(given["out"], write))
+
+
+def _page_of_model(file: Path, model: RegisteredModel, given: Given) -> Callable[[Path], object]:
+    """Return the function that writes the page of a saved model."""
+    if given["names"] is not None:
+        raise click.UsageError(
+            "A model knows the names of its columns or words. Leave out --names."
+        )
+    loaded = model.load_estimator().load(file)
+    if model.data == "documents":
+        from odeco.cli.documents import page_writer  # scikit-learn and numba may be missing
+
+        how = {name: given[name] for name in ("title", "documents", "column")}
+        return page_writer(loaded, file, **how)
+    if given["documents"] is not None or given["column"] is not None:
+        raise click.UsageError(
+            f"--documents and --column are for topics. {file} holds something else. Leave them out."
+        )
+    return partial(loaded.write_report, title=given["title"] or f"Model in {file.name}")
+
+
+report = Command(
+    "report",
+    run_report,
+    (
+        Section(
+            "Page",
+            (
+                option(
+                    "--out",
+                    type=_options.OUTPUT,
+                    default="odeco-report.html",
+                    help="Where to write the page.",
+                ),
+                option("--title", help="Title of the page; by default it names the file."),
+                _options.NAMES,
+                option(
+                    "--documents",
+                    type=_options.FILE,
+                    metavar="FILE",
+                    help="For topics: documents to show with them, and to measure coherence with.",
+                ),
+                option(
+                    "--column",
+                    metavar="NAME",
+                    help="The column of --documents that holds the text.",
+                ),
+            ),
+        ),
+        _options.general(),
+    ),
+    arguments=(click.Argument(["file"], type=_options.LOCAL_FILE),),
+    text="Write a self-contained HTML page of the result, the topics or the model in FILE, which "
+    "--out has saved.\n\n"
+    "The page of topics shows typical documents if --documents are given; that of private "
+    "topics never does.",
+    examples=(
+        "report result.npz --out page.html --names words.txt",
+        "report model.npz --out page.html --documents reviews.csv --column text",
+    ),
+)
 
 
 #: The content of odeco's own files by kind, and how to read it.
 _MEANINGS = {
     "components": "weights and unit vectors; read with odeco.Components.load",
     "power solver": "the state of the power method; read with odeco.power.PowerSolver.load",
-    "stream run": "the state of a run over rows; continue it with odeco stream --checkpoint and --resume if that "
-    "command made it, or else with odeco.OnlineDecomposer.load",
-    "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics apply, show with "
-    "odeco report",
-    **{model.kind: f"{model.components}; read with odeco.models.{model.estimator}.load" for model in MODELS},
-    "topic proportions": "the share of each topic in each document; read with numpy.load",
+    "synthetic data": "a synthetic table; read with odeco.models.SyntheticData.load",
+    "stream run": "the state of a run over rows; continue it with odeco decompose --rows "
+    "--checkpoint and --resume if "
+    "that command made it, or else with odeco.OnlineDecomposer.load",
+    **{
+        model.kind: f"{model.components}; read with odeco.models.{model.estimator}.load"
+        for model in MODELS.values()
+    },
 }
 
 
-@click.command("info")
-@click.argument("file", type=_options.FILE)
-@click.option("--check", is_flag=True, help="Also read the whole tensor: is it finite, is it symmetric?")
-@_options.json_output
-def info(file: Path, check: bool, as_json: bool) -> None:
-    r"""Describe FILE: a tensor, rows, a result, a model, a checkpoint or a ledger. Nothing in it is executed.
-
-    \b
-    Examples:
-      odeco info tensor.npy --check
-      odeco info run.ckpt --json
-    """
+def run_info(file: Path, check: bool, as_json: bool) -> None:
+    """Describe a file."""
     if not file.exists():
         raise FileNotFoundError(2, "No such file or directory", str(file))
+    if not isinstance(file, UrlPath) and not (file.is_file() or file.is_dir()):
+        raise ValueError(
+            f"{file} must be a file or a folder. It is a device or a pipe. Write what it holds to "
+            "a file."
+        )
     document = _describe(file, check)
     if as_json:
-        emit_json({"file": str(file), **{name.replace(" ", "_"): value for name, value in document.items()}})
-        return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in document.items():
-        if isinstance(value, dict):
-            table.add_row(name, "")
-            for inner, each in value.items():
-                table.add_row(as_cell(f"  {inner}"), as_cell(_text(each)))
-        else:
-            table.add_row(name, as_cell(_text(value)))
-    console().print(table)
+        print_json(
+            {
+                "file": str(file),
+                **{name.replace(" ", "_"): value for name, value in document.items()},
+            }
+        )
+    else:
+        print_text(as_lines(document))
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    text = f"{value:,}" if isinstance(value, int) else str(value)
-    return text if len(text) <= 300 else text[:297] + "..."
+info = Command(
+    "info",
+    run_info,
+    (
+        Section(
+            "Output",
+            (
+                option(
+                    "--check",
+                    is_flag=True,
+                    help="Also read the whole tensor: is it finite, is it symmetric?",
+                ),
+                _options.JSON,
+            ),
+        ),
+        _options.general(),
+    ),
+    text=(
+        "Describe FILE: a tensor, rows, a result, a model, a checkpoint or a ledger. Nothing in "
+        "it is executed."
+    ),
+    examples=("info tensor.npy --check", "info model.npz", "info run.ckpt --json"),
+)
 
 
 def _describe(file: Path, check: bool) -> dict[str, Any]:
@@ -146,62 +202,50 @@ def _describe(file: Path, check: bool) -> dict[str, Any]:
         return _archive(file, check)
     if file.suffix == ".npy":
         array = load_npy(file)
-        return _tensor(array.shape, array.dtype, array if check else None) if array.ndim >= 3 else _rows(file)
-    return _ledger(file) or _rows(file)
-
-
-def _ledger(file: Path) -> dict[str, Any]:
-    """Describe a privacy ledger: what was spent, by whom, and what is left; empty if the file is not a ledger."""
-    with file.open("rb") as opened:
-        first = opened.readline(4096)
-    if first.startswith(b'{"kind": "shared privacy ledger"'):
-        ledger = LedgerFile(file)
-        delta, limit, spent = ledger.delta, ledger.mu_limit, ledger.mu
-        left = math.sqrt(max(0.0, limit**2 - spent**2))
-
-        def epsilon(mu: float) -> float:
-            return float(f"{epsilon_of(mu, delta):.4g}") if mu > 0 else 0.0
-
-        return {
-            "holds": "shared privacy ledger",
-            "meaning": "the budget of all runs on the same data; pass it as --ledger or ledger=",
-            "budget": f"ε = {ledger.epsilon:g} at δ = {delta:g}",
-            "epsilon spent": epsilon(spent),
-            "epsilon left": epsilon(left),
-            "releases": sum(charge.count for charge in ledger.charges),
-            "epsilon spent by": {name: epsilon(mu) for name, mu in ledger.spent_by.items()},
-        }
-    if first.startswith(b'{"kind": "privacy ledger file"'):
-        content = file.read_bytes()
-        run, own = read_charges(file, content[: content.rfind(b"\n") + 1])
-        return {
-            "holds": "privacy ledger of a run",
-            "meaning": "what a private stream has spent; it stays beside the checkpoint of the run",
-            "run": run,
-            "mu spent": float(f"{own.mu:.6g}"),
-            "mu limit": float(f"{own.mu_limit:.6g}"),
-            "releases": sum(charge.count for charge in own.charges),
-        }
-    return {}
+        if array.ndim < 3:
+            return _rows(file)
+        return _tensor(array.shape, array.dtype, array if check else None)
+    return (describe_ledger(file) if file.is_file() else {}) or _rows(file)
 
 
 def _own(file: Path, contents: Contents) -> dict[str, Any]:
+    """Describe a file of odeco's: a model by its own summary, anything else by its header and its
+    arrays.
+    """
     header = contents.header
     shown: dict[str, Any] = {"holds": contents.kind, "format version": contents.format_version}
     if contents.kind in _MEANINGS:
         shown["meaning"] = _MEANINGS[contents.kind]
+    model = model_of_kind(contents.kind)
+    if model is not None:
+        loaded = model.load_estimator().load(file)
+        verdict, *lines = loaded.summary().splitlines()
+        shown["finding"] = verdict
+        shown["components"] = int(loaded.n_components_)
+        shown["summary"] = "".join(f"\n  {each}" for each in lines)
+        if hasattr(loaded, "privacy_"):
+            shown["guarantee"] = f"ε = {loaded.privacy_.epsilon:g}, δ = {loaded.privacy_.delta:g}"
+        return shown
     if isinstance(header.get("written_by"), dict):
-        shown["written by"] = ", ".join(f"{name} {version}" for name, version in header["written_by"].items())
+        shown["written by"] = ", ".join(
+            f"{name} {version}" for name, version in header["written_by"].items()
+        )
     for name in ("command", "order", "settings", "source", "n_documents", "parameters"):
         if header.get(name) is not None:
             shown[name.replace("_", " ")] = header[name]
-    names = read_array(file, "names").tolist() if "names" in contents.arrays else header.get("names")
+    names = (
+        read_array(file, "names").tolist() if "names" in contents.arrays else header.get("names")
+    )
     if isinstance(names, list):  # the file may come from anyone
         shown["names"] = ", ".join(map(str, names))
     counts = ("run.n_closed", "run.sum.n_rows")
     if all(contents.arrays.get(name) == ((), np.dtype(np.int64)) for name in counts):
         shown["rows taken in"] = sum(int(read_array(file, name)) for name in counts)
-    return shown | {"arrays": {name: f"{_shape(shape)} {dtype}" for name, (shape, dtype) in contents.arrays.items()}}
+    return shown | {
+        "arrays": {
+            name: f"{_shape(shape)} {dtype}" for name, (shape, dtype) in contents.arrays.items()
+        }
+    }
 
 
 def _archive(file: Path, check: bool) -> dict[str, Any]:
@@ -215,7 +259,9 @@ def _archive(file: Path, check: bool) -> dict[str, Any]:
     return {"holds": "arrays of NumPy", "names": ", ".join(sorted(arrays))}
 
 
-def _tensor(shape: tuple[int, ...], dtype: np.dtype[Any], array: np.ndarray[Any, Any] | None) -> dict[str, Any]:
+def _tensor(
+    shape: tuple[int, ...], dtype: np.dtype[Any], array: np.ndarray[Any, Any] | None
+) -> dict[str, Any]:
     """Describe a tensor; if its entries are given, check whether they are finite and symmetric."""
     shown: dict[str, Any] = {
         "holds": "a tensor",
@@ -247,9 +293,27 @@ def _rows(file: Path) -> dict[str, Any]:
         "holds": "rows",
         "rows": "unknown until read" if source.n_rows is None else source.n_rows,
         "columns": source.n_features,
-        "names": ", ".join(columns) if columns else "none",
+        "names": ", ".join(_kinds_of_columns(file, columns)) if columns else "none",
         "can be read again": source.repeatable,
     }
+
+
+def _kinds_of_columns(file: Path, columns: Sequence[str]) -> list[str]:
+    """Return the columns of a table, those of text files with what their first records hold."""
+    kind = kind_of(file)
+    if not file.is_file() or kind not in (".csv", ".tsv"):
+        return list(columns)
+    with open_text(file) as opened:
+        names, records = read_cells(opened, file.name, kind)
+        cells = [own for _, own in islice(records, _N_LOOKED_AT)]
+    shown = []
+    for place, name in enumerate(names):
+        given = [own[place] for own in cells if not is_missing(own[place])]
+        what = "numbers" if all(map(is_number, given)) else "texts"
+        missing = len(cells) - len(given)
+        gaps = f", {missing:,} of the first {len(cells):,} missing" if missing else ""
+        shown.append(f"{name or UNNAMED[0]} ({what}{gaps})")
+    return shown
 
 
 def _shape(shape: tuple[int, ...]) -> str:

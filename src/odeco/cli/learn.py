@@ -1,331 +1,385 @@
-"""``odeco learn``: the registry of models, and one sub-command for each.
+"""``odeco learn``: one sub-command for each registered model.
 
-The command of a model follows from its entry: options from the parameters that its estimator declares, and from its
-kind of input (`odeco.cli.learn_files`). Estimators are imported when they are needed: scikit-learn takes a second.
+The command of a model follows from its entry: options from the parameters that its estimator
+declares, and from its kind of input.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+import contextlib
+import warnings
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from odeco.cli import options as _options
-from odeco.cli.app import TableGroup, complete
-from odeco.cli.learn_files import INPUTS, Data, deliver_model, labels_csv
-from odeco.cli.output import columns_called, console, read_row_ids
-from odeco.display.progress import progress_bar
-
-
-@dataclass(frozen=True)
-class RegisteredModel:
-    """A model of the command line.
-
-    Attributes
-    ----------
-    command : str
-        Its sub-command of ``odeco learn``.
-    kind : str
-        What its files are called (`Estimator._KIND`).
-    module, estimator : str
-        The module and the name of its estimator.
-    data : str
-        Its kind of input: "rows", "sequences", "answers" or "graph".
-    component, components : str
-        What a component is called, and several.
-    summary, text : str
-        What it does, in a line; and further text for its help.
-    examples : tuple of str
-        Commands, without ``odeco learn``.
-    labels : str
-        The method, or the attribute, that gives what ``--labels`` writes.
-    shares : bool
-        Whether labels are shares of components, of which the largest is named too.
-    plan : str
-        The function of `odeco.models` that plans a private fit; without one the command is not private.
-    """
-
-    command: str
-    kind: str
-    module: str
-    estimator: str
-    data: str
-    component: str
-    components: str
-    summary: str
-    text: str = ""
-    examples: tuple[str, ...] = ()
-    labels: str = "predict_proba"
-    shares: bool = True
-    plan: str = ""
-
-    def load_estimator(self) -> Any:
-        """Return the class of the estimator."""
-        return getattr(import_module(self.module), self.estimator)
-
-
-_PLAN = "A plan is printed first, from public numbers; on a terminal, you are asked before anything is spent. "
-
-_PRIVATE_ROWS = (
-    f"With --epsilon, --delta and --norm-bound the model does not reveal any single row. {_PLAN}A private CSV file "
-    "begins with a line of names, and all of its columns are read."
+from odeco.cli.app import TableGroup, command_line
+from odeco.cli.flow import Show, connected, limited, stages
+from odeco.cli.inputs import INPUTS, Data, Given, Input, Shown
+from odeco.cli.models import MODELS, RegisteredModel
+from odeco.cli.options import Command, OutputFile, Section, check_usage, option
+from odeco.cli.output import (
+    Output,
+    columns_called,
+    deliver,
+    labels_csv,
+    print_json,
+    print_text,
+    read_row_ids,
 )
+from odeco.cli.privacy import Request, agree_to_spend, spent_sentence
+from odeco.cli.tables import write_text
 
-MODELS = (
-    RegisteredModel(
-        command="mixture",
-        kind="mixture",
-        module="odeco.models.gmm.estimator",
-        estimator="TensorMixture",
-        data="incomplete rows",
-        component="cluster",
-        components="clusters",
-        summary="Clusters of rows of numbers: a mixture of Gaussians.",
-        text="Values may be missing: empty cells, NA or nulls. " + _PRIVATE_ROWS,
-        examples=(
-            "mixture rows.csv -k 10 --labels clusters.csv --report page.html",
-            "mixture rows.npy -k 10 --epsilon 1 --delta 1e-6 --norm-bound 20 --out model.npz",
-        ),
-        plan="plan_mixture",
-    ),
-    RegisteredModel(
-        command="hmm",
-        kind="hidden Markov model",
-        module="odeco.models.hmm.estimator",
-        estimator="TensorHMM",
-        data="sequences",
-        component="state",
-        components="states",
-        summary="Hidden states of sequences: a hidden Markov model.",
-        text="With --symbol the rows are symbols (texts); without it they are numbers. Symbols and numbers may be "
-        "missing: empty cells, NA or nulls. Rows are grouped by --sequence, "
-        "and each sequence is in the order of the table, or of --time. The names of the symbols, in alphabetical "
-        "order, are stored with the model and printed. With --epsilon, --delta and --symbols the model does not reveal "
-        "any single sequence, whatever its length. The symbols and the names of the sequences are public; a sequence "
-        f"with another symbol counts as blank. {_PLAN}A private table is a .csv or .tsv file.",
-        examples=(
-            "hmm log.csv --symbol event --sequence user -k 5 --labels states.csv",
-            "hmm prices.csv --columns return,volume -k 3 --report page.html",
-            "hmm log.csv --symbol event --sequence user -k 5 --epsilon 1 --delta 1e-6 --symbols open,read,close",
-        ),
-        plan="plan_hmm",
-    ),
-    RegisteredModel(
-        command="ica",
-        kind="sources model",
-        module="odeco.models.ica.estimator",
-        estimator="TensorICA",
-        data="rows",
-        component="source",
-        components="sources",
-        summary="Independent sources that rows of numbers mix: ICA; --labels writes the sources of each row.",
-        text=_PRIVATE_ROWS,
-        examples=(
-            "ica recording.csv -k 4 --labels sources.csv --report page.html",
-            "ica rows.npy -k 4 --epsilon 1 --delta 1e-6 --norm-bound auto --out model.npz",
-        ),
-        labels="transform",
-        shares=False,
-        plan="plan_sources",
-    ),
-    RegisteredModel(
-        command="classes",
-        kind="latent classes",
-        module="odeco.models.lca.estimator",
-        estimator="LatentClasses",
-        data="answers",
-        component="class",
-        components="classes",
-        summary="Classes of respondents to questions with few answers each: latent class analysis.",
-        text="FILE is a table with names (.csv, .tsv, .parquet, .arrow, .feather), one row per respondent. Empty cells "
-        "are missing answers. With --epsilon, --delta and --answers the model does not reveal any single respondent. "
-        "The list of answers is public: one made from the table would reveal respondents. Any other answer counts as "
-        f"missing. {_PLAN}A private table is a .csv or .tsv file.",
-        examples=(
-            "classes survey.csv -k 4 --drop id --labels classes.csv --report page.html",
-            "classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no --out model.npz",
-        ),
-        plan="plan_classes",
-    ),
-    RegisteredModel(
-        command="communities",
-        kind="communities model",
-        module="odeco.models.mmsb.estimator",
-        estimator="Communities",
-        data="graph",
-        component="community",
-        components="communities",
-        summary="Communities of a graph; a node may belong to several: a mixed-membership block model.",
-        text="FILE is a list of edges (.csv, .tsv, .txt: two nodes per line, and a weight if there is one) or an "
-        "adjacency matrix (.npz of SciPy, .mtx).",
-        examples=("communities edges.csv -k 8 --labels memberships.csv --report page.html",),
-        labels="memberships_",
-    ),
-)
-
-
-#: Options of the budget, which no parameter of an estimator declares.
-_BUDGET = ("epsilon", "delta", "ledger", "budget")
+#: Parameters of estimators that are options of the section on privacy.
+_PRIVATE = {"epsilon": _options.EPSILON, "delta": _options.DELTA, "norm_bound": _options.NORM_BOUND}
 
 
 class _Models(TableGroup):
-    """One command for each registered model, made when it is used: estimators take a second to import."""
+    """One command for each registered model, made when it is used: estimators take a second to
+    import.
+    """
 
     @property
     def summaries(self) -> dict[str, str]:
-        return {model.command: model.summary for model in MODELS}
+        return {name: model.summary for name, model in MODELS.items()}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        found = next((model for model in MODELS if model.command == cmd_name), None)
-        return None if found is None else complete(make_command(found))
-
-
-def _help(text: str, examples: tuple[str, ...]) -> str:
-    return "\n\n".join([text, "\n".join(["\b", "Examples:", *(f"  odeco learn {each}" for each in examples)])])
+        return make_command(MODELS[cmd_name]) if cmd_name in MODELS else None
 
 
 learn = _Models(
     "learn",
-    help=_help(
-        "Learn a latent-variable model: the groups, states, sources or classes behind the rows of a file.",
-        tuple(example for model in MODELS for example in model.examples),
+    params=[_options.DEBUG],
+    help="Learn a latent-variable model: the topics, groups, states, sources or classes behind "
+    "the records of a file."
+    "\n\n\b\nExamples:\n"
+    + "\n".join(
+        f"  odeco learn {each}" for model in MODELS.values() for each in model.examples[:1]
     ),
 )
 
 
-def make_command(model: RegisteredModel) -> click.Command:
-    """Return the command of a model, with an option for each parameter of its estimator that declares one."""
-    from odeco.cli.private import budget_options  # mechanisms take a moment, and `odeco info` needs this registry
-
-    estimator, source = model.load_estimator(), INPUTS[model.data]
-    needs = _private_needs(model, estimator)
-    declared = [
-        _option(each, model)
-        for each in fields(estimator)
-        if each.metadata["option"] and each.name not in _BUDGET and (model.plan or each.name not in needs)
-    ]
-
-    def run(file: Path, **values: Any) -> None:
-        _learn(model, estimator, needs, file, values)
-
-    add_options = _options.group(
-        click.argument("file", type=_options.FILE),
-        *declared,
-        source.options,
-        *([budget_options(f"{estimator._SPEC.record}s")] if model.plan else []),
-        *(_options.seed, _options.json_output, _options.out),
-        click.option(
-            *("--labels", "labels_path"),
-            type=_options.OUTPUT,
-            metavar="FILE",
-            help=f"Write the {model.components} of each row to this .csv file.",
-        ),
-        *(_options.report, _options.threads),
+def make_command(model: RegisteredModel) -> Command:
+    """Return the command of a model, with an option for each parameter of its estimator that
+    declares one.
+    """
+    estimator = model.load_estimator()
+    declared = [each for each in fields(estimator) if each.metadata["option"]]
+    own = tuple(_option_of(each, model) for each in declared if each.name not in _PRIVATE)
+    kind = kind_of(model).input
+    sections = [Section("Model", own), Section("Data", kind.options)]
+    if model.is_private:
+        private = tuple(_PRIVATE[each.name] for each in declared if each.name in _PRIVATE)
+        options = (*private, *kind.private_options, *_options.SPENDING)
+        sections.append(Section("Privacy", options, needs="--epsilon"))
+    labels = option(
+        "--labels",
+        "labels_path",
+        type=OutputFile(suffixes=(".csv",)),
+        metavar="FILE",
+        help=f"Write the {model.components} of each row to this .csv file.",
     )
-    text = _help("\n\n".join(filter(None, (model.summary, model.text))), model.examples)
-    return click.command(model.command, help=text)(add_options(run))
+    check = option(
+        "--no-check",
+        is_flag=True,
+        help="Do not check components on halves of the data (some six fits).",
+    )
+    with_ids = (_options.APPEND,) if _options.ID in kind.options else ()
+    output = (_options.OUT, labels, *with_ids, _options.REPORT, _options.JSON, check)
+    sections += [Section("Output", output), _options.general(_options.SEED, _options.THREADS)]
+    return Command(
+        model.command,
+        partial(run, model),
+        tuple(sections),
+        arguments=(_options.FILE_OR_NONE if model.data == "documents" else _options.ONE_FILE,),
+        text=f"{model.summary}\n\n{model.text}".strip(),
+        examples=tuple(f"learn {each}" for each in model.examples),
+    )
 
 
-def _private_needs(model: RegisteredModel, estimator: Any) -> dict[str, str]:
-    """Return the options without which a fit is not private, by the names of their arguments."""
-    options = {each.name: each.metadata["option"] for each in fields(estimator)}
-    needs = (*estimator._SPEC.Guarantee.parameters, *estimator._SPEC.private_needs)
-    needed = [each for each in needs if each in options]
-    return {name: options[name] for name in needed} | (INPUTS[model.data].private_options if model.plan else {})
-
-
-def _option(declared: Any, model: RegisteredModel) -> Callable[[Any], Any]:
+def _option_of(declared: Any, model: RegisteredModel) -> click.Option:
     """Return the option of a parameter."""
-    constraint, option = declared.metadata["constraint"], declared.metadata["option"]
+    constraint = declared.metadata["constraint"]
+    name = declared.metadata["option"]
     if declared.name == "n_components":
-        how: Any = {"default": "auto", "metavar": "K", "callback": _options.number_or_auto}
-        return click.option(option, "--n-components", help=f"Number of {model.components}; 'auto' selects it.", **how)
-    return click.option(
-        option,
+        return option(
+            *(name, "--n-components"),
+            default="auto",
+            metavar="K",
+            callback=_options.read_number,
+            help=f"Number of {model.components}; 'auto' selects it.",
+        )
+
+    def as_value(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        return constraint.kind(value) if constraint.choices and value else value
+
+    return option(
+        name,
         declared.name,
         type=click.Choice(constraint.choices) if constraint.choices else constraint.kind,
         default=declared.default,
-        callback=lambda _context, _parameter, value: constraint.kind(value) if constraint.choices else value,
-        metavar=None if constraint.choices else option.strip("-")[0].upper(),
+        callback=as_value,
+        metavar=None if constraint.choices else name.strip("-")[0].upper(),
         help=declared.metadata["help"],
     )
 
 
-def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: Path, values: dict[str, Any]) -> None:
-    """Read the file, fit the model, and deliver it."""
-
-    def take(*names: str) -> dict[str, Any]:
-        return {name: values.pop(name) for name in names if name in values}
-
-    seed, threads = values.pop("seed"), values.pop("threads")
-    outputs, budget = take("out", "labels_path", "report", "as_json"), take("ledger", "budget", "yes")
-    id_column, append = values.pop("id_column", None), values.pop("append", False)
-    unused = (id_column is not None or append) and outputs["labels_path"] is None
-    _options.check_usage(
-        {"--id and --append are for the rows that --labels FILE writes. Pass it, or leave them out.": unused}
-    )
-    if id_column is not None and values.get("columns") is None:
-        values["drop"] = [*dict.fromkeys([*(values["drop"] or []), id_column])]
-    private = _is_private(model, needs, values, budget)
-    if private and outputs["labels_path"] is not None:
-        raise click.UsageError("--labels would reveal where each private row belongs. Leave it out.")
-    if private and values["n_components"] == "auto":
-        raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
-    read = inspect.signature(INPUTS[model.data].read).parameters
-    data = INPUTS[model.data].read(file, private=private, **take(*(name for name in read if name != "file")))
-    # Before a long fit.
-    ids = read_row_ids([file], id_column, append=append, n_rows=data.X.shape[0], what=model.component)
-    learner = estimator(random_state=seed, **values, **data.parameters)
-    spent = ""
-    with _options.limited(threads):
-        if private:
-            learner.ledger, spent = _spend(model, values, data, as_json=outputs["as_json"], **budget)
-        with columns_called(data.columns), progress_bar(only_on_terminal=True) as show_progress:
-            show_progress("learning")
-            learner.fit(data.X, **data.fit)
-
-        def labels() -> str:
-            found = getattr(learner, model.labels)
-            shown = data.restore(found(data.X, **data.predict) if callable(found) else found)
-            return labels_csv(shown, model.component, shares=model.shares, rows=data.rows, ids=ids)
-
-        title = f"{model.components.capitalize()} of {file.name}"
-        deliver_model(learner, data, outputs, title=title, private=private, labels=labels, spent=spent)
+# Kinds of input -----------------------------------------------------------------------------------
 
 
-def _is_private(model: RegisteredModel, needs: dict[str, str], values: dict[str, Any], budget: dict[str, Any]) -> bool:
-    """Return whether a private fit is asked for; raise if something is missing that it needs."""
-    if not model.plan:
-        return False
-    given = [name for name in needs if values.get(name) is not None]
-    if not given and budget["ledger"] is None and budget["budget"] is None:
-        return False
-    if len(given) < len(needs):
-        *first, last = needs.values()
-        raise click.UsageError(f"A private model needs {', '.join(first)} and {last}. Pass all of them, or none.")
-    return True
+@dataclass(frozen=True)
+class Tables:
+    """Models of tables and graphs: what the flow needs of their input.
 
-
-def _spend(
-    model: RegisteredModel, values: dict[str, Any], data: Data, *, as_json: bool, **budget: Any
-) -> tuple[str | None, str]:
-    """Print the plan, ask, and return the ledger, and what an error must say of it.
-
-    The plan of users is that of as many records.
+    `odeco.cli.documents.Documents` has the same methods for documents.
     """
-    from odeco import models  # scikit-learn may be missing
-    from odeco.cli.private import Request, agree_to_spend, spent_sentence
 
-    known = {name: values[name] for name in ("epsilon", "delta", "norm_bound") if name in values}
-    plan = getattr(models, model.plan)(values["n_components"], **known, **data.public)
-    if "groups" in data.fit:
-        plan = replace(plan, unit="user")
-    if not as_json:
-        console().print(f"{plan}\n", markup=False, soft_wrap=True)
-    ledger = agree_to_spend(Request.of(plan, f"{plan.n_records:,} {plan.unit}s"), **budget)
-    return None if ledger is None else str(ledger.path), spent_sentence(values["epsilon"], budget["ledger"])
+    model: RegisteredModel
+
+    @property
+    def input(self) -> Input:
+        """How their files are read."""
+        return INPUTS[self.model.data]
+
+    def check(self, files: tuple[Path, ...], given: Given, *, private: bool) -> None:  # noqa: ARG002 - one FILE
+        """Raise if options contradict each other, or if a private fit lacks one."""
+        if not private:
+            return
+        needs = {"delta": "--delta", **self.input.private_needs}
+        if "norm_bound" in given:
+            needs["norm_bound"] = "--norm-bound"
+        missing = [name for parameter, name in needs.items() if given[parameter] is None]
+        if missing:
+            raise click.UsageError(
+                f"A private {self.model.command} model needs {' and '.join(missing)}. Pass all of "
+                "them, or none."
+            )
+
+    def read(
+        self,
+        files: tuple[Path, ...],
+        given: Given,
+        *,
+        private: bool,
+        show: Show,  # noqa: ARG002
+        client: Any,  # noqa: ARG002
+    ) -> Data:
+        """Return what is in the FILE."""
+        return self.input.read(files[0], given, private)  # type: ignore[misc]
+
+    def request(self, data: Data, given: Given) -> Request:
+        """Print the plan of a private fit, and return its budget; the plan of users is that of as
+        many records.
+        """
+        known = {name: given[name] for name in _PRIVATE if name in given}
+        plan = self.model.load_plan()(given["n_components"], **known, **data.public)
+        if "groups" in data.fit:
+            plan = replace(plan, unit="user")
+        if not given["as_json"]:
+            print_text(f"{plan}\n")
+        return Request.of(plan, f"{plan.n_records:,} {plan.unit}s")
+
+    def prepare(self, data: Data, given: Given, ledger: Any) -> Data:  # noqa: ARG002 - as `Documents`
+        """Return what is learnt from, after the budget was agreed on."""
+        return data
+
+    def fit(self, learner: Any, data: Data, show: Show) -> tuple[str, ...]:
+        """Fit an estimator, and return the warnings that belong to the result."""
+        show("learning")
+        learner.fit(data.X, **data.fit)
+        return ()
+
+    def labelled(self, data: Data) -> Any:
+        """Return the rows that labels are written for."""
+        return data.X
+
+    def show(
+        self,
+        model: Any,
+        data: Data,
+        given: Given,
+        title: str,
+        messages: tuple[str, ...],  # noqa: ARG002
+    ) -> Shown:
+        """Return how a fitted model is shown."""
+        if data.columns is not None and not hasattr(model, "feature_names_in_"):
+            model.feature_names_in_ = np.array(data.columns, dtype=object)
+        summary = model.summary()
+
+        def write_page(path: Path) -> None:
+            rows = None if given.get("epsilon") is not None else data.X
+            how = {"title": title, "remark": data.remark, "command": command_line()}
+            model.write_report(path, rows=rows, lengths=data.predict.get("lengths"), **how)
+
+        text = f"{summary}\n{data.remark}".rstrip()
+        return Shown(text, partial(_document, model, summary), write_page)
+
+
+def _document(model: Any, summary: str) -> dict[str, Any]:
+    """Return a model for programs: all that it learnt, under the names that Python has for it."""
+    learnt = {}
+    for name in dir(type(model)):
+        is_learnt = (
+            name.endswith("_")
+            and not name.startswith("_")
+            and isinstance(getattr(type(model), name), property)
+        )
+        if is_learnt and hasattr(model, name):
+            learnt[name] = getattr(model, name)
+    verdict = summary.splitlines()[0]
+    document = {"kind": model._KIND, "verdict": verdict, "parameters": model.get_params(), **learnt}
+    if hasattr(model, "feature_names_in_"):
+        document["feature_names_in_"] = model.feature_names_in_
+    return document
+
+
+def kind_of(model: RegisteredModel) -> Any:
+    """Return the kind of input of a model."""
+    if model.data == "documents":
+        from odeco.cli.documents import Documents  # scikit-learn and numba take a second
+
+        return Documents()
+    return Tables(model)
+
+
+# The flow -----------------------------------------------------------------------------------------
+
+
+def run(
+    model: RegisteredModel, file: Path | None = None, files: tuple[Path, ...] = (), **given: Any
+) -> None:
+    """Read the data, agree on the budget, fit the model, and deliver it."""
+    named = files if file is None else (file,)
+    kind = kind_of(model)
+    private = model.is_private and given["epsilon"] is not None
+    _check_usage(given, private=private)
+    kind.check(named, given, private=private)
+    with limited(given["threads"]), connected(given.get("scheduler")) as client:
+        with stages() as (show, _):
+            show("reading")
+            reading = given if given.get("id_column") is None else given | _without_ids(given)
+            data = kind.read(named, reading, private=private, show=show, client=client)
+            append = given.get("append", False)  # before a long fit: ids may not fit the rows
+            ids = read_row_ids(
+                named,
+                given.get("id_column"),
+                append=append,
+                n_rows=data.n_rows,
+                what=model.component,
+            )
+        ledger = None
+        if private:  # without a bar, which would hide the question
+            budget = {name: given[name] for name in ("ledger", "budget", "data", "yes")}
+            ledger = agree_to_spend(
+                kind.request(data, given), named or (Path("Python's documentation"),), **budget
+            )
+        with stages() as (show, _), columns_called(data.columns):
+            data = kind.prepare(data, given, ledger)
+            learner = _make_estimator(model, data, given, ledger)
+            messages = kind.fit(learner, data, show)
+            if (
+                not private
+                and not given["no_check"]
+                and client is None
+                and learner.n_components_ > 1
+            ):
+                show("checking on halves")
+                _check_on_halves(learner, data)
+            show("describing")
+            shown = kind.show(
+                learner,
+                data,
+                given,
+                f"{model.components.capitalize()} of {_name_of(named)}",
+                messages,
+            )
+
+    def write_labels(path: Path) -> None:
+        write_text(path, labels_of(model, learner, kind.labelled(data), data, ids))
+
+    def print_model() -> None:
+        if given["as_json"]:
+            print_json(shown.document())
+        else:
+            print_text(shown.text)
+
+    with warnings.catch_warnings():  # rows come without the names that the model now has
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        deliver(
+            print_model,
+            Output(given["out"], learner.save),
+            Output(given["labels_path"], write_labels),
+            Output(given["report"], shown.write_page),
+            save=("model.npz", learner.save),
+            spent=spent_sentence(given["epsilon"], given["ledger"]) if private else "",
+        )
+
+
+def _check_usage(given: Given, *, private: bool) -> None:
+    """Raise if options contradict each other."""
+    of_rows = given.get("id_column") is not None or given.get("append")
+    no_labels = given["labels_path"] is None
+    check_usage(
+        {
+            (
+                "--id and --append are for the rows that --labels FILE writes. Pass it, or leave "
+                "them out."
+            ): of_rows and no_labels,
+            "--labels would reveal where each private record belongs. Leave it out.": private
+            and not no_labels,
+            "A private model needs a number: choosing one would look at the records. Pass -k.": (
+                private and given["n_components"] == "auto"
+            ),
+        }
+    )
+
+
+def _without_ids(given: Given) -> Given:
+    """Return the options with the column of ids left out, unless the columns to read are named."""
+    if "drop" not in given or given["columns"] is not None:
+        return {}
+    return {"drop": [*dict.fromkeys([*(given["drop"] or []), given["id_column"]])]}
+
+
+def _name_of(files: tuple[Path, ...]) -> str:
+    if not files:
+        return "the documentation of Python"
+    name = "the standard input" if str(files[0]) == "-" else files[0].name
+    return name if len(files) == 1 else f"{name} and {len(files) - 1} more"
+
+
+def _make_estimator(model: RegisteredModel, data: Data, given: Given, ledger: Any) -> Any:
+    """Return an estimator with the parameters that were given, and those that follow from the
+    data.
+    """
+    estimator = model.load_estimator()
+    names = {each.name for each in fields(estimator)} - {"ledger"}
+    settings = {name: value for name, value in given.items() if name in names}
+    if ledger is not None:
+        settings["ledger"] = str(ledger.path)
+    return estimator(random_state=given["seed"], **(settings | data.parameters))
+
+
+def _check_on_halves(learner: Any, data: Data) -> None:
+    """Check whether halves of the data show the components again; the summary says if they are too
+    few.
+    """
+    side = {name: value for name, value in data.fit.items() if name != "vocabulary"}
+    with contextlib.suppress(ValueError):
+        learner.split_half(data.X, **side)
+
+
+def labels_of(model: RegisteredModel, learner: Any, rows: Any, data: Data, ids: Any) -> str:
+    """Return the components of each row as CSV."""
+    found = getattr(learner, model.labels)
+    values = found(rows, **data.predict) if callable(found) else found
+    leading = None
+    if model.shares and callable(found) and hasattr(learner, "predict"):
+        leading = data.restore(np.asarray(learner.predict(rows, **data.predict)))
+    values = data.restore(values)
+    how: dict[str, Any] = {"shares": model.shares, "leading": leading, "rows": data.rows}
+    return labels_csv(values, model.component, ids=ids, **how)

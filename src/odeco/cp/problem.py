@@ -1,7 +1,8 @@
-"""Problem and solution of a CP fit: a tensor with the algebra of its components, and what a fit of it returns.
+"""Problem and solution of a CP fit: a tensor with the algebra of its components, and what a fit of
+it returns.
 
-`CPProblem` is what `odeco.cp.fit` asks of every kind of tensor, `Fit` and `RankSelection` are what fits return.
-`odeco.cp.symmetric` has one vector per component, `odeco.cp.asymmetric` one per axis.
+`CPProblem` is what `odeco.cp.fit` asks of every kind of tensor, `Fit` and `RankSelection` are what
+fits return. `odeco.cp.symmetric` has one vector per component, `odeco.cp.asymmetric` one per axis.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.cp.rank import SIGNIFICANCE, NoiseLaw, RankEvidence
-from odeco.cp.spectrum import Spectra
+from odeco.cp.spectrum import FEWEST_FOR_A_LAW, Spectra
 from odeco.power.power_method import Schedule
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
@@ -50,7 +51,9 @@ class CPProblem(ABC):
 
     @abstractmethod
     def as_points(self, components: Components) -> tuple[FloatArray, FloatArray]:
-        """Return the signs of components, and their vectors scaled so that weights are products of lengths."""
+        """Return the signs of components, and their vectors scaled so that weights are products of
+        lengths.
+        """
 
     @abstractmethod
     def from_points(self, signs: FloatArray, points: FloatArray) -> Components:
@@ -66,15 +69,23 @@ class CPProblem(ABC):
 
     @abstractmethod
     def descent(self, signs: FloatArray, points: FloatArray, images: FloatArray) -> FloatArray:
-        """Return the negative gradient of half the squared misfit over p, from the images of the points."""
+        """Return the negative gradient of half the squared misfit over p, from the images of the
+        points.
+        """
 
     @abstractmethod
-    def step(self, signs: FloatArray, points: FloatArray, descent: FloatArray, damping: float) -> FloatArray:
+    def step(
+        self, signs: FloatArray, points: FloatArray, descent: FloatArray, damping: float
+    ) -> FloatArray:
         """Return the damped Gauss-Newton step."""
 
     @abstractmethod
-    def residuals(self, components: Components, points: FloatArray, images: FloatArray) -> FloatArray:
-        """Return ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component, given the images of its points."""
+    def residuals(
+        self, components: Components, points: FloatArray, images: FloatArray
+    ) -> FloatArray:
+        """Return ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component, given the images of its
+        points.
+        """
 
     @abstractmethod
     def gram(self, vectors: FloatArray) -> FloatArray:
@@ -89,7 +100,9 @@ class CPProblem(ABC):
     @property
     @abstractmethod
     def has_entries(self) -> bool:
-        """Whether the entries are at hand in double precision, and few enough to subtract components from them."""
+        """Whether the entries are at hand in double precision, and few enough to subtract
+        components from them.
+        """
 
     @abstractmethod
     def residual(self, components: Components) -> CPProblem:
@@ -104,10 +117,11 @@ class CPProblem(ABC):
         """Return the tensor minus components."""
 
     def test_pairs(self, components: Components, deviation: float) -> tuple[float, float]:  # noqa: ARG002
-        """Return the probability that noise makes a component look like two, and the resolution; 1 and NaN: no test.
+        """Return the probability that noise makes a component look like two, and the resolution; 1
+        and NaN: no test.
 
-        The resolution is the angle up to which noise of this standard deviation at a unit vector may hide two
-        components of equal weight in one; see `odeco.cp.rank.RankEvidence`.
+        The resolution is the angle up to which noise of this standard deviation at a unit vector
+        may hide two components of equal weight in one; see `odeco.cp.rank.RankEvidence`.
         """
         return 1.0, math.nan
 
@@ -118,12 +132,22 @@ class CPProblem(ABC):
     # What the flattening of a symmetric tensor of order 4 or more shows, and its unfolding does not
 
     def noise_beside(self, rank: int) -> float | None:  # noqa: ARG002
-        """Return the squared norm of the noise beside `rank` components; None if the unfolding shows it as well."""
+        """Return the squared norm of the noise beside `rank` components; None if the unfolding
+        shows it as well.
+        """
         return None
 
     def suggested_rank(self) -> int | None:
-        """Return the number of components, if it is at most the dimension and there is noise to tell it from."""
+        """Return the number of components, if it is at most the dimension and there is noise to
+        tell it from.
+        """
         return None
+
+    def rest_is_noise(self, rank: int, spectra: Spectra) -> bool:
+        """Return whether what the unfoldings have beside `rank` components follows the law of
+        noise.
+        """
+        return spectra.n_rest(rank) >= FEWEST_FOR_A_LAW and spectra.rest_is_noise(rank)
 
     # Starts
 
@@ -145,7 +169,9 @@ class CPProblem(ABC):
 
     @abstractmethod
     def divided(self, scales: Sequence[FloatArray]) -> Self:
-        """Return the tensor in coordinates that are divided by scales, one array for each unfolding."""
+        """Return the tensor in coordinates that are divided by scales, one array for each
+        unfolding.
+        """
 
     @abstractmethod
     def slice_vectors(self, rank: int, generator: np.random.Generator) -> FloatArray:
@@ -185,12 +211,12 @@ class Fit:
     converged: bool
 
 
-#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included: it grows
-#: with the root of the condition number of the Gauss-Newton matrix.
+#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit
+#: included: it grows with the root of the condition number of the Gauss-Newton matrix.
 _ROUNDING_OF_FIT = 4096.0
 
 
-Left = Literal["nothing", "noise", "more"]
+Left = Literal["nothing", "noise", "unclear", "more"]
 
 
 def rounding_error(problem: CPProblem) -> float:
@@ -199,11 +225,34 @@ def rounding_error(problem: CPProblem) -> float:
     return problem.whole * ((_ROUNDING_OF_FIT * eps) ** 2 if problem.has_entries else 100 * eps)
 
 
-def what_is_left(problem: CPProblem, misfit: float, chance: float) -> Left:
-    """Return what a fit leaves, given the probability that noise has a value as large as its largest."""
+#: A residual with at most this share of the squared norm of the tensor is small beside it.
+_SMALL = 0.01
+
+
+def what_is_left(problem: CPProblem, misfit: float, chance: float, *, follows_law: bool) -> Left:
+    """Return what a fit leaves.
+
+    Many components together look like noise at every single vector. So a residual is called noise
+    only if it is small beside the tensor, or if its spectrum follows the law of noise too.
+
+    Parameters
+    ----------
+    problem
+        The tensor.
+    misfit
+        The squared norm of the residual.
+    chance
+        The probability that noise has a value as large as the largest of the residual.
+    follows_law
+        Whether the spectrum of the residual has enough values to tell, and is that of noise.
+    """
     if misfit <= rounding_error(problem):
         return "nothing"
-    return "noise" if chance > SIGNIFICANCE else "more"
+    if chance <= SIGNIFICANCE:
+        return "more"
+    if follows_law or misfit <= _SMALL * problem.whole:
+        return "noise"
+    return "unclear"
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,8 +283,9 @@ class RankSelection:
         The evidence for the rank, if it was selected.
     deviation : float
         Standard deviation of the noise at a unit vector.
-    left : {"nothing", "noise", "more"}
-        What is left of the tensor: rounding error, what looks like noise, or something that noise would not show.
+    left : {"nothing", "noise", "unclear", "more"}
+        What is left of the tensor: rounding error, what looks like noise, what may be noise or
+        many components, or something that noise would not show.
     """
 
     fit: Fit

@@ -1,9 +1,11 @@
 """Decompositions of a small tensor of entries, by what is known about its components.
 
-* They are orthonormal, because the tensor is whitened: `decompose_whitened`, power steps of all components together.
-* They are orthogonal, and the noise is strong: `decompose_noisy`, Algorithm 1 with informed starts; `decompose_core`,
-  Algorithm 1 alone.
-* They are linearly independent: `fit_independent`, the CP fit, where the noise lets it determine them; else another.
+* They are orthonormal, because the tensor is whitened: `decompose_whitened`, power steps of all
+  components together.
+* They are orthogonal, and the noise is strong: `decompose_noisy`, Algorithm 1 with informed starts;
+  `decompose_core`, Algorithm 1 alone.
+* They are linearly independent: `fit_independent`, the CP fit, where the noise lets it determine
+  them; else another.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from odeco.tensors.dense import SMALL_DIMENSION, DenseTensor, image_from_slabs, 
 _GAIN = 1e-4
 
 #: in `_PATIENCE` steps in a row, and in any case after `_MAX_STEPS` steps.
-_PATIENCE, _MAX_STEPS = 2, 100
+_PATIENCE = 2
+_MAX_STEPS = 100
 
 #: Squares of singular values down to this share of the largest come out well enough as eigenvalues.
 _WELL_CONDITIONED = 1e-8
@@ -62,20 +65,22 @@ def decompose_whitened(
 ) -> WhitenedComponents:
     """Return the orthonormal components of a symmetric k x k x k core.
 
-    They begin at `start`, or else at the eigenvectors of random slices, of which the one that ends with the most
-    explained is kept. Algorithm 1 would find them one by one, and in a noisy tensor they come out not quite orthogonal:
-    what noise did to the first is passed on to the rest. Those of a whitened moment are orthogonal, so all take the
-    power step together and are replaced by the orthogonal matrix nearest to their images. On planted topics that takes
-    away up to a quarter of the error, and it takes some twenty steps for any number of components.
+    They begin at `start`, or else at the eigenvectors of random slices, of which the one that ends
+    with the most explained is kept. Algorithm 1 would find them one by one, and in a noisy tensor
+    they come out not quite orthogonal: what noise did to the first is passed on to the rest. Those
+    of a whitened moment are orthogonal, so all take the power step together and are replaced by the
+    orthogonal matrix nearest to their images. On planted topics that takes away up to a quarter of
+    the error, and it takes some twenty steps for any number of components.
     """
-    k, rng = core.shape[0], np.random.default_rng(seed)
+    k = core.shape[0]
+    rng = np.random.default_rng(seed)
     squared_norm = float(sum(np.sum(np.square(part)) for part in core))
     if not core.any():
         return WhitenedComponents(np.zeros((k, 0)), np.zeros(0), np.zeros(0), 0.0)
     if not 0 < squared_norm < math.inf:
         raise ValueError(
-            f"A whitened moment must be finite and not vanish. Got a squared norm of {squared_norm}. "
-            "Check the size of the data."
+            "A whitened moment must be finite and not vanish. Got a squared norm of "
+            f"{squared_norm}. Check the size of the data."
         )
 
     def ask(vectors: FloatArray) -> tuple[FloatArray, float]:
@@ -83,7 +88,8 @@ def decompose_whitened(
         weights = np.sum(images * vectors, axis=0)
         return images * np.where(weights < 0, -1.0, 1.0), float(weights @ weights) / squared_norm
 
-    best, vectors = -1.0, core[0]
+    best = -1.0
+    vectors = core[0]
     with one_blas_thread():  # for matrices this small, more threads only get in each other's way
         for _ in range(n_starts if start is None else 1):
             begun = start
@@ -92,7 +98,8 @@ def decompose_whitened(
                 begun = np.linalg.eigh((matrix + matrix.T) / 2)[1]
             found, explained = orthogonal_iteration(ask, nearest_orthogonal(begun))
             if explained > best:
-                vectors, best = found, explained
+                vectors = found
+                best = explained
         images = _images(core, vectors)
     weights = np.sum(images * vectors, axis=0)
     residuals = np.linalg.norm(images - weights * vectors, axis=0)
@@ -115,22 +122,27 @@ def nearest_orthogonal(matrix: FloatArray) -> FloatArray:
 def orthogonal_iteration(
     ask: Callable[[FloatArray], tuple[FloatArray, float]], vectors: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Return the orthonormal vectors that explained most during the iteration, and how much they explain.
+    """Return the orthonormal vectors that explained most during the iteration, and how much they
+    explain.
 
     Parameters
     ----------
     ask : callable
-        Takes orthonormal vectors, one per column. Returns the power step of each, with the sign that raises what it
-        explains, and the share that all explain together. A gain below 1e-4 counts as none.
+        Takes orthonormal vectors, one per column. Returns the power step of each, with the sign
+        that raises what it explains, and the share that all explain together. A gain below 1e-4
+        counts as none.
     vectors : array, k x k
         The first vectors.
     """
-    best, best_vectors, n_idle = -np.inf, vectors, 0
+    best = -np.inf
+    best_vectors = vectors
+    n_idle = 0
     for _ in range(_MAX_STEPS):
         directions, explained = ask(vectors)
         n_idle = 0 if explained > best + _GAIN else n_idle + 1
         if explained > best:
-            best, best_vectors = explained, vectors
+            best = explained
+            best_vectors = vectors
         if n_idle == _PATIENCE:
             break
         vectors = nearest_orthogonal(directions)
@@ -141,7 +153,9 @@ def _images(core: FloatArray, vectors: FloatArray) -> FloatArray:
     """Return T(I, u, u) for every column u of k x L vectors."""
     k = core.shape[0]
     if k > SMALL_DIMENSION:
-        return image_from_slabs(lambda start, stop: core[start:stop, :stop, :stop], vectors, core.dtype)
+        return image_from_slabs(
+            lambda start, stop: core[start:stop, :stop, :stop], vectors, core.dtype
+        )
     pairs = (vectors[:, None, :] * vectors[None, :, :]).reshape(k * k, -1)
     return core.reshape(k, -1) @ pairs
 
@@ -150,12 +164,15 @@ def _images(core: FloatArray, vectors: FloatArray) -> FloatArray:
 _RANDOM_STARTS = 12
 
 
-def decompose_noisy(tensor: DenseTensor, n_components: int, generator: np.random.Generator) -> Components:
+def decompose_noisy(
+    tensor: DenseTensor, n_components: int, generator: np.random.Generator
+) -> Components:
     """Decompose a tensor deep in noise: Algorithm 1, with informed starts beside random ones.
 
-    From a random start the power method needs a weight of order d times the noise of an entry. The leading left
-    singular vectors of the d x d² unfolding lean towards the components from d^(3/4) on (Montanari and Richard 2014,
-    arXiv 1411.1076), so Algorithm 1 inside their span gives starts for Algorithm 1 on the whole tensor.
+    From a random start the power method needs a weight of order d times the noise of an entry. The
+    leading left singular vectors of the d x d² unfolding lean towards the components from d^(3/4)
+    on (Montanari and Richard 2014, arXiv 1411.1076), so Algorithm 1 inside their span gives starts
+    for Algorithm 1 on the whole tensor.
     """
     d = tensor.dimension
     unfolding: FloatArray = tensor.entries.reshape(d, -1).astype(np.float64)
@@ -173,24 +190,33 @@ def decompose_noisy(tensor: DenseTensor, n_components: int, generator: np.random
     return search.components
 
 
-def decompose_core(core: DenseTensor, n_components: int, generator: np.random.Generator) -> Components:
+def decompose_core(
+    core: DenseTensor, n_components: int, generator: np.random.Generator
+) -> Components:
     """Run Algorithm 1 on a noisy core."""
     schedule = Schedule.default(core.dimension, n_components, tolerance=1e-8)
     return run(core, schedule, rng=generator).components
 
 
 def leading_directions(matrix: FloatArray, width: int) -> FloatArray:
-    """Return the leading left singular vectors, from the smaller Gram matrix: noise keeps that well conditioned."""
+    """Return the leading left singular vectors, from the smaller Gram matrix: noise keeps that well
+    conditioned.
+    """
     tall = matrix.shape[1] < matrix.shape[0]
     gram: FloatArray = matrix.T @ matrix if tall else matrix @ matrix.T
-    with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
+    with (
+        one_blas_thread()
+    ):  # matrices this small are slowed down by threads that wait for each other
         leading = np.linalg.eigh(gram)[1][:, -width:]
-        return np.linalg.qr(matrix @ leading)[0] if tall else leading
+        if tall:
+            return np.linalg.qr(matrix @ leading)[0]
+        return leading
 
 
-#: A component is determined if its weight is this number of standard errors from zero, and its vector errs by less
-#: than this angle.
-_LEAST_WEIGHT_IN_ERRORS, _MOST_ANGLE = 2.0, math.pi / 4
+#: A component is determined if its weight is this number of standard errors from zero, and its
+#: vector errs by less than this angle.
+_LEAST_WEIGHT_IN_ERRORS = 2.0
+_MOST_ANGLE = math.pi / 4
 
 
 def fit_independent(
@@ -199,12 +225,13 @@ def fit_independent(
     seed: int,
     fallback: Callable[[DenseTensor, int, np.random.Generator], Components],
 ) -> Components:
-    """Fit linearly independent components; if they are not determined, return what `fallback` finds.
+    """Fit linearly independent components; if they are not determined, return what `fallback`
+    finds.
 
-    Weights that differ by more than double precision holds are not determined by least squares either, while the power
-    method subtracts the large ones before it looks for the small.
-    Deep in noise two components can fit it by cancelling each other, with weights that grow without bound. Their own
-    standard errors say so. Orthogonal components are then the better guess.
+    Weights that differ by more than double precision holds are not determined by least squares
+    either, while the power method subtracts the large ones before it looks for the small. Deep in
+    noise two components can fit it by cancelling each other, with weights that grow without bound.
+    Their own standard errors say so. Orthogonal components are then the better guess.
     """
     shift = norm_exponent(tensor.squared_norm())
     try:
@@ -216,12 +243,16 @@ def fit_independent(
     found = selection.fit.components
     if selection.left != "nothing":
         weight_errors, angle_errors = standard_errors(found, selection.deviation)
-        determined = (np.abs(found.weights) >= _LEAST_WEIGHT_IN_ERRORS * weight_errors) & (angle_errors < _MOST_ANGLE)
+        determined = (np.abs(found.weights) >= _LEAST_WEIGHT_IN_ERRORS * weight_errors) & (
+            angle_errors < _MOST_ANGLE
+        )
         if not determined.all():
             return fallback(tensor, n_components, np.random.default_rng(seed))
     return Components(np.ldexp(found.weights, shift), found.vectors, found.order)
 
 
 def core_width(dimension: int, n_components: int) -> int:
-    """Return how many vectors a range finder for k components asks about: 2k + 5, or d if that is less."""
+    """Return how many vectors a range finder for k components asks about: 2k + 5, or d if that is
+    less.
+    """
     return min(dimension, 2 * n_components + 5)

@@ -1,12 +1,14 @@
-"""What noise alone would show in the spectrum of the unfolding, or of the flattening (`FlatteningSpectrum`).
+"""What noise alone would show in the spectrum of the unfolding, or of the flattening
+(`FlatteningSpectrum`).
 
-The d x dᵖ⁻¹ unfolding M of Σ λᵢ aᵢ⊗ᵖ has rank k if the aᵢ are linearly independent. Noise adds to every eigenvalue of
-M Mᵀ. For a symmetric Gaussian tensor the columns of M repeat: each of the N = C(d+p−2, p−1) different ones occurs about
-(p−1)! times. So its eigenvalues follow the law of Marchenko and Pastur for N columns: they lie between s(√N ± √d)² for
-a variance s, their largest deviates from the edge by Johnstone's law, with the quantiles of Tracy and Widom, and their
-variance is d/N of their squared mean. An asymmetric tensor has an unfolding for each of its axes, where all columns of
-noise are different. Of a tensor that is not known by its entries, images of random vectors take the place of the
-unfolding.
+The d x dᵖ⁻¹ unfolding M of Σ λᵢ aᵢ⊗ᵖ has rank k if the aᵢ are linearly independent. Noise adds to
+every eigenvalue of M Mᵀ. For a symmetric Gaussian tensor the columns of M repeat: each of the N =
+C(d+p−2, p−1) different ones occurs about (p−1)! times. So its eigenvalues follow the law of
+Marchenko and Pastur for N columns: they lie between s(√N ± √d)² for a variance s, their largest
+deviates from the edge by Johnstone's law, with the quantiles of Tracy and Widom, and their variance
+is d/N of their squared mean. An asymmetric tensor has an unfolding for each of its axes, where all
+columns of noise are different. Of a tensor that is not known by its entries, images of random
+vectors take the place of the unfolding.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from odeco.power.steps import normalise
 from odeco.tensors.asymmetric import split
 from odeco.tensors.oracle import Oracle
 
-#: The law of Tracy and Widom (real case) as a gamma law: its shape, its scale, and its shift to the left (Chiani 2014).
+#: The law of Tracy and Widom (real case) as a gamma law: its shape, its scale, and its shift to the
+#: left (Chiani 2014).
 _TRACY_WIDOM = (46.446, 0.186054, 9.84801)
 
 
@@ -41,16 +44,20 @@ def tracy_widom_quantile(chance: float) -> float:
     return scale * float(scipy.special.gammainccinv(shape, chance)) - shift
 
 
-#: The quantile of the law of Tracy and Widom (real case) that is exceeded with a chance of 1 in 1,000.
+#: The quantile of the law of Tracy and Widom (real case) that is exceeded with a chance of 1 in
+#: 1,000.
 _EDGE_QUANTILE = 3.3
 
-#: Eigenvalues that are smaller than this multiple of the rounding error of the largest are rounding error themselves.
+#: Eigenvalues that are smaller than this multiple of the rounding error of the largest are rounding
+#: error themselves.
 ROUNDING_MULTIPLE = 100.0
 
-#: The rounding of entries is noise of about their relative rounding error; a norm up to this multiple counts as such.
+#: The rounding of entries is noise of about their relative rounding error; a norm up to this
+#: multiple counts as such.
 _ROUNDING_OF_ENTRIES = 32.0
 
-#: A bulk of noise has the variance of its law up to this factor. Of d eigenvalues it fluctuates by a few parts in d.
+#: A bulk of noise has the variance of its law up to this factor. Of d eigenvalues it fluctuates by
+#: a few parts in d.
 _VARIANCE_FACTOR = 2.0
 
 #: Fewer eigenvalues than this may follow a law by chance.
@@ -85,7 +92,9 @@ class Spectrum:
 
     @property
     def n_clear(self) -> int:
-        """How many of the leading eigenvalues stand clear of the noise that those after them show, one by one."""
+        """How many of the leading eigenvalues stand clear of the noise that those after them show,
+        one by one.
+        """
         for rank in range(self.n_usable):
             rest = self.eigenvalues[rank:]
             if rest.size == 1 or rest[0] <= self._edge(rest):
@@ -98,8 +107,11 @@ class Spectrum:
         return float(np.var(rest) / np.mean(rest) ** 2) * self.n_columns / rest.size
 
     def _edge(self, noise: FloatArray) -> float:
-        """Return what the largest eigenvalue of noise with this mean exceeds with a chance of 1 in 1,000."""
-        rows, columns = math.sqrt(noise.size), math.sqrt(self.n_columns)
+        """Return what the largest eigenvalue of noise with this mean exceeds with a chance of 1 in
+        1,000.
+        """
+        rows = math.sqrt(noise.size)
+        columns = math.sqrt(self.n_columns)
         centre = (rows + columns) ** 2
         width: float = (rows + columns) * (1 / rows + 1 / columns) ** (1 / 3)
         return float(np.mean(noise)) / self.n_columns * (centre + _EDGE_QUANTILE * width)
@@ -107,10 +119,11 @@ class Spectrum:
 
 @dataclass(frozen=True, eq=False)
 class Spectra:
-    """The spectra of all unfoldings: one of a symmetric tensor, one for each axis of an asymmetric one.
+    """The spectra of all unfoldings: one of a symmetric tensor, one for each axis of an asymmetric
+    one.
 
-    An unfolding of k terms has rank k if their vectors along its axis are independent, and less if they are not. So the
-    largest rank counts.
+    An unfolding of k terms has rank k if their vectors along its axis are independent, and less if
+    they are not. So the largest rank counts.
     """
 
     spectra: tuple[Spectrum, ...]
@@ -130,7 +143,8 @@ class Spectra:
         return sum(max(0, spectrum.eigenvalues.size - rank) for spectrum in self.spectra)
 
     def rest_is_noise(self, rank: int) -> bool:
-        """Return whether the eigenvalues after the first `rank` ones spread as those of noise do, not more nor less.
+        """Return whether the eigenvalues after the first `rank` ones spread as those of noise do,
+        not more nor less.
 
         Fewer than `FEWEST_FOR_A_LAW` of them may do so by chance.
         """
@@ -139,16 +153,22 @@ class Spectra:
         if any(spectrum.n_usable < spectrum.eigenvalues.size for spectrum in self.spectra):
             return False
         rests = [(spectrum, spectrum.eigenvalues.size - rank) for spectrum in self.spectra]
-        spread = sum(each.spread(rank) * rest for each, rest in rests if rest > 0) / self.n_rest(rank)
+        spread = sum(each.spread(rank) * rest for each, rest in rests if rest > 0) / self.n_rest(
+            rank
+        )
         return 1 / _VARIANCE_FACTOR <= spread <= _VARIANCE_FACTOR
 
     def noise_after(self, rank: int) -> float | None:
-        """Return the squared norm of noise with the mean eigenvalue of those after the first `rank` ones, if any."""
+        """Return the squared norm of noise with the mean eigenvalue of those after the first `rank`
+        ones, if any.
+        """
         all_of_them = [each.eigenvalues for each in self.spectra if each.eigenvalues.size > rank]
         return min((float(np.mean(each[rank:])) * each.size for each in all_of_them), default=None)
 
     def leading(self, rank: int) -> list[tuple[FloatArray, FloatArray]]:
-        """Return for each unfolding its leading directions, `rank` or as many as it has, and their strengths."""
+        """Return for each unfolding its leading directions, `rank` or as many as it has, and their
+        strengths.
+        """
         widths = [min(rank, spectrum.n_usable) for spectrum in self.spectra]
         return [
             (spectrum.directions[:, :width], np.sqrt(spectrum.eigenvalues[:width]))
@@ -163,11 +183,12 @@ def spectrum_of(
     gram: FloatArray | None,
     unfolding: Callable[[], FloatArray] | None = None,
 ) -> Spectrum:
-    """Return the spectrum of the unfolding, or that of the images of at least `width` random vectors.
+    """Return the spectrum of the unfolding, or that of the images of at least `width` random
+    vectors.
 
-    `gram` is the Gram matrix of the unfolding, if it is known. It has squares of singular values, so that those below
-    1e-7 of the largest are lost in rounding errors. Where this happens, they are computed from the unfolding itself, if
-    it can be had.
+    `gram` is the Gram matrix of the unfolding, if it is known. It has squares of singular values,
+    so that those below 1e-7 of the largest are lost in rounding errors. Where this happens, they
+    are computed from the unfolding itself, if it can be had.
     """
     if gram is None:
         with one_blas_thread():
@@ -180,7 +201,9 @@ def spectrum_of(
 
 
 def spectra_of_axes(entries: DataArray, rounding: float) -> Spectra:
-    """Return the spectra of the unfoldings along each axis. The columns of noise are all different there."""
+    """Return the spectra of the unfoldings along each axis. The columns of noise are all different
+    there.
+    """
     spectra = []
     for axis, size in enumerate(entries.shape):
         others = [other for other in range(entries.ndim) if other != axis]
@@ -198,24 +221,32 @@ def spectrum_of_gram(gram: FloatArray, n_columns: int, rounding: float) -> Spect
     """Return the spectrum of an unfolding M from M Mᵀ."""
     with one_blas_thread():  # the bits of a decomposition depend on the number of threads
         values, vectors = np.linalg.eigh(gram)
-    return Spectrum(values[::-1], vectors[:, ::-1], n_columns, ROUNDING_MULTIPLE * rounding * float(values[-1]))
+    return Spectrum(
+        values[::-1], vectors[:, ::-1], n_columns, ROUNDING_MULTIPLE * rounding * float(values[-1])
+    )
 
 
 def _spectrum_of_unfolding(unfolding: DataArray, n_columns: int, rounding: float) -> Spectrum:
-    """Return the spectrum from singular values themselves, which are accurate to the rounding of the largest."""
+    """Return the spectrum from singular values themselves, which are accurate to the rounding of
+    the largest.
+    """
     with one_blas_thread():
         matrix: DataArray = unfolding.astype(np.float64, copy=False)
-        if matrix.shape[1] > matrix.shape[0]:  # the triangular factor has the same left singular vectors, and is small
+        if (
+            matrix.shape[1] > matrix.shape[0]
+        ):  # the triangular factor has the same left singular vectors, and is small
             matrix = scipy.linalg.qr(matrix.T, mode="r", check_finite=False)[0][: matrix.shape[0]].T
         left, strengths, _ = np.linalg.svd(matrix, full_matrices=False)
-    return Spectrum(strengths**2, left, n_columns, (_ROUNDING_OF_ENTRIES * rounding * float(strengths[0])) ** 2)
+    return Spectrum(
+        strengths**2, left, n_columns, (_ROUNDING_OF_ENTRIES * rounding * float(strengths[0])) ** 2
+    )
 
 
 def _spectrum_of_images(oracle: Oracle, width: int, generator: np.random.Generator) -> Spectrum:
     """Return the spectrum of images.
 
-    The second round asks about vectors inside the span that the first one found, where images are larger by a factor of
-    about d / k while noise stays as it is.
+    The second round asks about vectors inside the span that the first one found, where images are
+    larger by a factor of about d / k while noise stays as it is.
     """
     dimension = oracle.dimension
     count = min(max(2 * width + 5, 2 * FEWEST_FOR_A_LAW), 2 * dimension)
@@ -233,11 +264,15 @@ def _spectrum_of_images(oracle: Oracle, width: int, generator: np.random.Generat
 
 
 def spectra_of_images(oracle: Oracle, width: int, generator: np.random.Generator) -> Spectra:
-    """Return the spectra of images of random vectors along each axis, as `spectrum_of` does for symmetric tensors."""
+    """Return the spectra of images of random vectors along each axis, as `spectrum_of` does for
+    symmetric tensors.
+    """
     count = max(2 * width + 5, 2 * FEWEST_FOR_A_LAW)
     pieces = [generator.standard_normal((size, count)) for size in oracle.parts]
     for _ in range(2):
-        images = oracle.image(normalise(np.concatenate(pieces), oracle.parts, np.ones((oracle.dimension, count))))
+        images = oracle.image(
+            normalise(np.concatenate(pieces), oracle.parts, np.ones((oracle.dimension, count)))
+        )
         spectra = []
         for axis, image in enumerate(split(images, oracle.parts)):
             with one_blas_thread():
@@ -249,8 +284,8 @@ def spectra_of_images(oracle: Oracle, width: int, generator: np.random.Generator
     return Spectra(tuple(spectra))
 
 
-#: Singular values up to this multiple of the rounding error of the largest count as rounding error: a residual of the
-#: same relative size counts as such too.
+#: Singular values up to this multiple of the rounding error of the largest count as rounding error:
+#: a residual of the same relative size counts as such too.
 _ROUNDING_OF_FLATTENING = 8192.0
 
 #: A law is compared with more singular values than this.
@@ -267,7 +302,8 @@ class FlatteningSpectrum:
     Attributes
     ----------
     values : array
-        The singular values; at even orders, eigenvalues with their sign, largest in absolute value first.
+        The singular values; at even orders, eigenvalues with their sign, largest in absolute value
+        first.
     left, right : arrays
         The singular vectors, one in each column; the same array at even orders.
     rounding : float
@@ -304,11 +340,12 @@ class FlatteningSpectrum:
 
     @cached_property
     def margins(self) -> FloatArray:
-        """For each singular value but the smallest ones, its size over the edge of noise with those after it.
+        """For each singular value but the smallest ones, its size over the edge of noise with those
+        after it.
 
-        The edge is what the largest of n singular values exceeds with a chance of 1 in 1,000. If it is one of noise, it
-        has about e times their mean square, where e is the edge of the law of many. So the sum of the other squares is
-        divided by n − e.
+        The edge is what the largest of n singular values exceeds with a chance of 1 in 1,000. If it
+        is one of noise, it has about e times their mean square, where e is the edge of the law of
+        many. So the sum of the other squares is divided by n − e.
         """
         squares = self.values**2
         n_rows = np.arange(squares.size, _FEWEST_IN_FLATTENING, -1.0)
@@ -316,30 +353,42 @@ class FlatteningSpectrum:
         if self.symmetric:
             # Either the largest or the smallest eigenvalue may be the one that exceeds it.
             quantile = tracy_widom_quantile(_EDGE_CHANCE / 2)
-            edges, typical = (2 + quantile * n_rows ** (-2 / 3)) ** 2, np.full_like(n_rows, 4.0)
+            edges = (2 + quantile * n_rows ** (-2 / 3)) ** 2
+            typical = np.full_like(n_rows, 4.0)
         else:
             quantile = tracy_widom_quantile(_EDGE_CHANCE)
             n_columns = self.right.shape[0] - squares.size + n_rows
             sums = np.sqrt(n_rows) + np.sqrt(n_columns)
             width = sums * (1 / np.sqrt(n_rows) + 1 / np.sqrt(n_columns)) ** (1 / 3)
-            edges, typical = (sums**2 + quantile * width) / n_columns, sums**2 / n_columns
-        noise = np.maximum(edges * after / np.maximum(n_rows - typical, 1.0), np.finfo(np.float64).tiny)
+            edges = (sums**2 + quantile * width) / n_columns
+            typical = sums**2 / n_columns
+        noise = np.maximum(
+            edges * after / np.maximum(n_rows - typical, 1.0), np.finfo(np.float64).tiny
+        )
         margins: FloatArray = np.sqrt(squares[: n_rows.size] / noise)
         return margins
 
     @cached_property
     def n_clear(self) -> int:
-        """How many singular values stand clear of the noise that those after them show, or of rounding error.
+        """How many singular values stand clear of the noise that those after them show, or of
+        rounding error.
 
-        Among more components than not, the first singular values do not stand clear of the others. So the last one that
-        does is looked for. A part of the bulk of noise, from its smallest value on, has a relatively lower edge than
-        all of it, so that no value of the bulk is clear of those after it.
+        Among more components than not, the first singular values do not stand clear of the others.
+        So the last one that does is looked for. A part of the bulk of noise, from its smallest
+        value on, has a relatively lower edge than all of it, so that no value of the bulk is clear
+        of those after it.
         """
         if self.n_usable < self.values.size:
             return self.n_usable
         clear = np.flatnonzero(self.margins > 1)
-        return int(clear[-1]) + 1 if clear.size else 0
+        if clear.size:
+            return int(clear[-1]) + 1
+        return 0
 
     def noise_after(self, rank: int) -> float:
-        """Return the mean square of the singular values after the first `rank` ones: s times the free columns."""
-        return float(np.mean(self.values[rank:] ** 2)) if rank < self.values.size else 0.0
+        """Return the mean square of the singular values after the first `rank` ones: s times the
+        free columns.
+        """
+        if rank < self.values.size:
+            return float(np.mean(self.values[rank:] ** 2))
+        return 0.0

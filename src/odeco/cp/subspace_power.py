@@ -1,18 +1,21 @@
-"""Subspace power method: more components than dimensions, from the flattening of a symmetric tensor of order 4 or more.
+"""Subspace power method: more components than dimensions, from the flattening of a symmetric tensor
+of order 4 or more.
 
-The flattening of Σ λᵢ aᵢ⊗ᵖ is Σ λᵢ pᵢ qᵢᵀ, where pᵢ and qᵢ are the powers of degrees h = ⌊p/2⌋ and g = ⌈p/2⌉ of aᵢ in
-packed coordinates. Its rank is the number k of components, also where k is larger than d, and its rows span the qᵢ. For
-an orthonormal basis R of that span, f(x) = ‖Rᵀx⊗ᵍ‖² on the unit sphere is at most 1, and up to a number of components
-(`largest_rank`) it is 1 at the aᵢ alone. So components are found by power iteration on f. They are subtracted from the
-flattening by Wedderburn's rank reduction, which leaves the span of the others (Kileel and Pereira, *Subspace power
-method for symmetric tensor decomposition*, arXiv:1912.04007).
+The flattening of Σ λᵢ aᵢ⊗ᵖ is Σ λᵢ pᵢ qᵢᵀ, where pᵢ and qᵢ are the powers of degrees h = ⌊p/2⌋ and
+g = ⌈p/2⌉ of aᵢ in packed coordinates. Its rank is the number k of components, also where k is
+larger than d, and its rows span the qᵢ. For an orthonormal basis R of that span, f(x) = ‖Rᵀx⊗ᵍ‖² on
+the unit sphere is at most 1, and up to a number of components (`largest_rank`) it is 1 at the aᵢ
+alone. So components are found by power iteration on f. They are subtracted from the flattening by
+Wedderburn's rank reduction, which leaves the span of the others (Kileel and Pereira, *Subspace
+power method for symmetric tensor decomposition*, arXiv:1912.04007).
 
 A block of starts is iterated as one, and all components that it reaches are subtracted together.
 
-Noise E of variance s in every coordinate leaves the span, and the other singular values of the flattening follow the
-law of Marchenko and Pastur; at even orders, where the flattening is symmetric, the eigenvalues follow Wigner's
-semicircle law, whose squares have the same shape. `FlatteningSpectrum.n_clear` counts the singular values that stand
-clear of this law. `FlattenedProblem` is the least-squares fit that goes on from there.
+Noise E of variance s in every coordinate leaves the span, and the other singular values of the
+flattening follow the law of Marchenko and Pastur; at even orders, where the flattening is
+symmetric, the eigenvalues follow Wigner's semicircle law, whose squares have the same shape.
+`FlatteningSpectrum.n_clear` counts the singular values that stand clear of this law.
+`FlattenedProblem` is the least-squares fit that goes on from there.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from odeco._util.arguments import as_generator, check_count
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, DataArray, FloatArray, IndexArray, RngLike
 from odeco.cp.problem import rounding_error
-from odeco.cp.spectrum import FEWEST_FOR_A_LAW, ROUNDING_MULTIPLE, FlatteningSpectrum
+from odeco.cp.spectrum import FEWEST_FOR_A_LAW, ROUNDING_MULTIPLE, FlatteningSpectrum, Spectra
 from odeco.cp.symmetric import SymmetricProblem
 from odeco.errors import RankError
 from odeco.tensors.components import Components
@@ -37,40 +40,51 @@ from odeco.tensors.coordinates import FlattenedTensor, PackedCoordinates, flatte
 from odeco.tensors.oracle import Oracle
 
 #: The number of starts: a multiple of the components that are left, between these bounds.
-_STARTS_PER_COMPONENT, _MIN_STARTS, _MAX_STARTS = 2, 16, 128
+_STARTS_PER_COMPONENT = 2
+_MIN_STARTS = 16
+_MAX_STARTS = 128
 
-#: Iterations between two looks at which starts have reached a component, the largest number of looks, and the share of
-#: the starts after whose arrival no others are waited for.
-_STAGE, _MAX_STAGES, _ENOUGH = 25, 8, 0.4
+#: Iterations between two looks at which starts have reached a component, the largest number of
+#: looks, and the share of the starts after whose arrival no others are waited for.
+_STAGE = 25
+_MAX_STAGES = 8
+_ENOUGH = 0.4
 
 #: Blocks of starts without any arrival, after which the best of them is taken for a component.
 _MAX_BLOCKS = 4
 
-#: The shift, in units of 1 − f, with which the iteration does not cycle; it vanishes at a component.
+#: The shift, in units of 1 − f, with which the iteration does not cycle; it vanishes at a
+#: component.
 _SHIFT = 0.35
 
-#: A start has reached a component if 1 − f is at most this, or this multiple of what noise takes off f.
-_ARRIVED, _NOISE_FACTOR = 1e-6, 3.0
+#: A start has reached a component if 1 − f is at most this, or this multiple of what noise takes
+#: off f.
+_ARRIVED = 1e-6
+_NOISE_FACTOR = 3.0
 
 #: Arrived starts are iterated until they move less than this, at most this number of times.
-_POLISHED, _POLISH_STEPS = 1e-7, 100
+_POLISHED = 1e-7
+_POLISH_STEPS = 100
 
 #: Steps in the whole span before a start is tested.
 _CORRECTION = 4
 
-#: Two vectors whose cosine differs from 1 by less than this are the same component, and a power whose part outside of
-#: the span of others is less than this is none of its own.
-_SAME, _LEAST_NEW = 1e-5, 1e-3
+#: Two vectors whose cosine differs from 1 by less than this are the same component, and a power
+#: whose part outside of the span of others is less than this is none of its own.
+_SAME = 1e-5
+_LEAST_NEW = 1e-3
 
 #: A good fit leaves at most this multiple of the noise in the flattening.
 _GOOD_FIT = 1.5
 
 
 def largest_rank(dimension: int, order: int) -> int:
-    """Return the largest number of generic components that the subspace power method can tell apart; 0 at order 3.
+    """Return the largest number of generic components that the subspace power method can tell
+    apart; 0 at order 3.
 
-    At even orders p = 2h this is C(d+h−1, h) − d: from there on the span of the powers has other powers in it (Kileel
-    and Pereira, Proposition 3.1). At odd orders p = 2h+1 it is C(d+h−1, h), the number of rows of the flattening.
+    At even orders p = 2h this is C(d+h−1, h) − d: from there on the span of the powers has other
+    powers in it (Kileel and Pereira, Proposition 3.1). At odd orders p = 2h+1 it is C(d+h−1, h),
+    the number of rows of the flattening.
     """
     if order < 4:
         return 0
@@ -89,8 +103,8 @@ def subspace_power_method(
 ) -> Components:
     """Return the components of a symmetric tensor that is given by its flattening.
 
-    Their weights fit the flattening best for their vectors. With noise, a least-squares fit from here improves all of
-    them together (`odeco.cp.overcomplete`).
+    Their weights fit the flattening best for their vectors. With noise, a least-squares fit from
+    here improves all of them together (`odeco.cp.overcomplete`).
 
     Parameters
     ----------
@@ -99,7 +113,8 @@ def subspace_power_method(
     dimension, order : int
         The d and p of the tensor; p is 4 or more.
     n_components : int or "auto"
-        The number k of components; ``"auto"`` is the number of singular values that stand clear of the noise.
+        The number k of components; ``"auto"`` is the number of singular values that stand clear of
+        the noise.
     rng : None, int or numpy.random.Generator
         Draws the starts.
     spectrum : FlatteningSpectrum, optional
@@ -108,12 +123,14 @@ def subspace_power_method(
     Raises
     ------
     RankError
-        If the flattening has a rank below `n_components`; the components of that rank are in ``error.found``.
+        If the flattening has a rank below `n_components`; the components of that rank are in
+        ``error.found``.
 
     Notes
     -----
-    Deviations from the paper: blocks of starts; all components that a block reaches are subtracted at once; the shift
-    is proportional to 1 − f; and a start counts as arrived by what noise is expected to take off f.
+    Deviations from the paper: blocks of starts; all components that a block reaches are subtracted
+    at once; the shift is proportional to 1 − f; and a start counts as arrived by what noise is
+    expected to take off f.
 
     Examples
     --------
@@ -132,7 +149,13 @@ def subspace_power_method(
     most = max(dimension, largest_rank(dimension, order))
     if isinstance(n_components, str):
         n_components = min(most, spectrum.n_clear)
-    k = check_count("n_components", n_components, 0, most, f" for a tensor of dimension {dimension} and order {order}")
+    k = check_count(
+        "n_components",
+        n_components,
+        0,
+        most,
+        f" for a tensor of dimension {dimension} and order {order}",
+    )
     rows, columns = flattening_coordinates(dimension, order)
     rank = min(k, spectrum.n_usable)
     with one_blas_thread():
@@ -143,7 +166,11 @@ def subspace_power_method(
     found = Components(weights, vectors, order)
     if rank < k:
         raise RankError(
-            f"The tensor must have {k} components. Its flattening has rank {rank}. Pass n_components={rank}.", found
+            (
+                f"The tensor must have {k} components. Its flattening has rank {rank}. Pass "
+                f"n_components={rank}."
+            ),
+            found,
         )
     return found
 
@@ -151,13 +178,15 @@ def subspace_power_method(
 class _Span:
     """The span of the rows of a flattening, and what noise takes off f at a component.
 
-    To first order noise E turns the basis R of the span by Eᵀ L D⁻ᵀ outside of it, so that a power q = R c loses
-    ‖Eᵀ L D⁻ᵀ c‖², which is about s times the number of free columns times ‖D⁻ᵀ c‖².
+    To first order noise E turns the basis R of the span by Eᵀ L D⁻ᵀ outside of it, so that a power
+    q = R c loses ‖Eᵀ L D⁻ᵀ c‖², which is about s times the number of free columns times ‖D⁻ᵀ c‖².
     """
 
     def __init__(self, spectrum: FlatteningSpectrum, rank: int, columns: PackedCoordinates) -> None:
-        self.basis, self.columns = spectrum.right[:, :rank], columns
-        self._values, self._noise = spectrum.values[:rank, None], spectrum.noise_after(rank)
+        self.basis = spectrum.right[:, :rank]
+        self.columns = columns
+        self._values = spectrum.values[:rank, None]
+        self._noise = spectrum.noise_after(rank)
 
     def arrived(self, block: FloatArray) -> tuple[BoolArray, FloatArray]:
         """Return which vectors are components, and the values of f."""
@@ -167,19 +196,25 @@ class _Span:
         return 1 - values <= np.maximum(_ARRIVED, lost), values
 
     def polish(self, block: FloatArray) -> FloatArray:
-        """Return the limits of unit vectors under the power method, largest f first, and one for each of them."""
+        """Return the limits of unit vectors under the power method, largest f first, and one for
+        each of them.
+        """
         block = block[:, ~_repeated(block)]
         moving = np.arange(block.shape[1])
         for _ in range(_POLISH_STEPS):
             before = block[:, moving]
-            moved = self.columns.contract(self.basis @ (self.basis.T @ self.columns.powers(before)), before)
+            moved = self.columns.contract(
+                self.basis @ (self.basis.T @ self.columns.powers(before)), before
+            )
             moved /= np.linalg.norm(moved, axis=0)
             block[:, moving] = moved
             moving = moving[np.linalg.norm(moved - before, axis=0) > _POLISHED]
             if moving.size == 0:
                 break
         inside = self.basis.T @ self.columns.powers(block)
-        largest_first: IndexArray = np.argsort(-np.einsum("ml,ml->l", inside, inside), kind="stable")
+        largest_first: IndexArray = np.argsort(
+            -np.einsum("ml,ml->l", inside, inside), kind="stable"
+        )
         return block[:, largest_first]
 
 
@@ -190,13 +225,20 @@ def _components_of_span(
     columns: PackedCoordinates,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Return unit vectors whose powers lie in the span of the leading singular vectors, as far as noise lets them."""
-    left, right, core = spectrum.left[:, :rank], spectrum.right[:, :rank], np.diag(spectrum.values[:rank])
+    """Return unit vectors whose powers lie in the span of the leading singular vectors, as far as
+    noise lets them.
+    """
+    left = spectrum.left[:, :rank]
+    right = spectrum.right[:, :rank]
+    core = np.diag(spectrum.values[:rank])
     span = _Span(spectrum, rank, columns)
-    found, n_blocks = np.empty((rows.dimension, 0)), _MAX_BLOCKS
+    found = np.empty((rows.dimension, 0))
+    n_blocks = _MAX_BLOCKS
     while found.shape[1] < rank:
         new, arrived = _next_components(span, right, found, generator, n_blocks)
-        n_blocks = n_blocks if arrived else 1  # the span is not one of powers: others will hardly arrive either
+        n_blocks = (
+            n_blocks if arrived else 1
+        )  # the span is not one of powers: others will hardly arrive either
         found = np.hstack([found, new])
         # Wedderburn: M − P W Qᵀ with W = (Qᵀ M⁺ P)⁻¹ has the rank of M less that of P.
         inside_right = right.T @ columns.powers(new)
@@ -215,27 +257,39 @@ def _components_of_span(
 def _next_components(
     span: _Span, right: FloatArray, found: FloatArray, generator: np.random.Generator, n_blocks: int
 ) -> tuple[FloatArray, bool]:
-    """Return the different components that a block of starts reaches; the best start and False if none does.
+    """Return the different components that a block of starts reaches; the best start and False if
+    none does.
 
     `right` is the basis of what the components found leave of the span.
     """
-    columns, n_left = span.columns, right.shape[1]
+    columns = span.columns
+    n_left = right.shape[1]
     n_starts = min(_MAX_STARTS, max(_MIN_STARTS, _STARTS_PER_COMPONENT * n_left))
-    best, best_value = np.empty((columns.dimension, 1)), -1.0
+    best = np.empty((columns.dimension, 1))
+    best_value = -1.0
     for _ in range(n_blocks):
         block = generator.standard_normal((columns.dimension, n_starts))
         block /= np.linalg.norm(block, axis=0)
-        arrived, n_arrived = np.empty((columns.dimension, 0)), -1
+        arrived = np.empty((columns.dimension, 0))
+        n_arrived = -1
         for _ in range(_MAX_STAGES):
             block = _iterate(right, block, columns, _STAGE)
-            # What was subtracted has left its errors in `right`; the whole span has those of the tensor alone.
+            # What was subtracted has left its errors in `right`; the whole span has those of the
+            # tensor alone.
             near = _iterate(span.basis, block, columns, _CORRECTION)
             here, values = span.arrived(near)
             if values.max() > best_value:
-                best, best_value = near[:, [int(np.argmax(values))]], float(values.max())
-            n_before, n_arrived = n_arrived, arrived.shape[1] + int(np.sum(here))
-            arrived, block = np.hstack([arrived, near[:, here]]), block[:, ~here]
-            if n_arrived >= min(n_left, _ENOUGH * n_starts) or n_arrived == n_before > 0 or block.shape[1] == 0:
+                best = near[:, [int(np.argmax(values))]]
+                best_value = float(values.max())
+            n_before = n_arrived
+            n_arrived = arrived.shape[1] + int(np.sum(here))
+            arrived = np.hstack([arrived, near[:, here]])
+            block = block[:, ~here]
+            if (
+                n_arrived >= min(n_left, _ENOUGH * n_starts)
+                or n_arrived == n_before > 0
+                or block.shape[1] == 0
+            ):
                 break
         reached = _different(span.polish(arrived), found, right, columns) if n_arrived else arrived
         if reached.shape[1]:
@@ -243,7 +297,9 @@ def _next_components(
     return best, False
 
 
-def _iterate(right: FloatArray, block: FloatArray, columns: PackedCoordinates, n_steps: int) -> FloatArray:
+def _iterate(
+    right: FloatArray, block: FloatArray, columns: PackedCoordinates, n_steps: int
+) -> FloatArray:
     """Return unit vectors after steps of the shifted power method."""
     for _ in range(n_steps):
         inside = right.T @ columns.powers(block)
@@ -259,8 +315,12 @@ def _repeated(block: FloatArray) -> BoolArray:
     return repeated
 
 
-def _different(block: FloatArray, found: FloatArray, right: FloatArray, columns: PackedCoordinates) -> FloatArray:
-    """Return the vectors that differ from those before them and from those found, with linearly independent powers."""
+def _different(
+    block: FloatArray, found: FloatArray, right: FloatArray, columns: PackedCoordinates
+) -> FloatArray:
+    """Return the vectors that differ from those before them and from those found, with linearly
+    independent powers.
+    """
     known = np.abs(found.T @ block).max(axis=0, initial=0.0) > 1 - _SAME
     block = block[:, ~(known | _repeated(block))]
     inside = right.T @ columns.powers(block)
@@ -316,20 +376,43 @@ class FlattenedProblem(SymmetricProblem):
         return self.tensor.rows.unfolding(self.tensor.matrix)
 
     def noise_beside(self, rank: int) -> float | None:
-        """Return the squared norm of the noise by the singular values after the first `rank` ones, if these are clear.
+        """Return the squared norm of the noise by the singular values after the first `rank` ones,
+        if these are clear.
 
         None if the unfolding has enough eigenvalues to show it: this spectrum takes longer.
         """
         enough = self.oracle.dimension - rank >= FEWEST_FOR_A_LAW
-        return None if enough or self.spectrum.n_clear < rank else self._noise_beside(rank)
+        if enough or self.spectrum.n_clear < rank:
+            return None
+        return self._noise_beside(rank)
 
     def suggested_rank(self) -> int | None:
-        """Return the rank of the flattening, if it is at most d and there is noise to tell it from."""
-        rank, size = self.spectrum.n_clear, self.spectrum.values.size
-        return rank if rank <= self.oracle.dimension and self.spectrum.n_usable == size else None
+        """Return the rank of the flattening, if it is at most d and there is noise to tell it
+        from.
+        """
+        rank = self.spectrum.n_clear
+        size = self.spectrum.values.size
+        if rank <= self.oracle.dimension and self.spectrum.n_usable == size:
+            return rank
+        return None
+
+    def rest_is_noise(self, rank: int, spectra: Spectra) -> bool:  # noqa: ARG002
+        """Return whether what the flattening has beside `rank` components follows the law of
+        noise.
+        """
+        return self.flattening_is_noise(rank)
+
+    def flattening_is_noise(self, rank: int) -> bool:
+        """Return whether enough singular values follow the first `rank` ones, and none stands clear
+        of the others.
+        """
+        n_rest = self.spectrum.values.size - rank
+        return n_rest >= FEWEST_FOR_A_LAW and self.spectrum.n_clear <= rank
 
     def start(self, rank: int, generator: np.random.Generator) -> Components | None:
-        """Return what the subspace power method finds; None for few components, where other starts are faster."""
+        """Return what the subspace power method finds; None for few components, where other starts
+        are faster.
+        """
         if 2 * rank < self.oracle.dimension or self.spectrum.n_clear < rank:
             return None
         tensor = self.tensor
@@ -342,22 +425,29 @@ class FlattenedProblem(SymmetricProblem):
         return self.spectrum.noise_after(rank) / free * self.tensor.matrix.size
 
     def expected_misfit(self, rank: int) -> float:
-        """Return the squared norm that noise leaves beside `rank` components, by the other singular values."""
+        """Return the squared norm that noise leaves beside `rank` components, by the other singular
+        values.
+        """
         free = max(0.0, 1 - rank * self.oracle.dimension / self.noise.n_entries)
         return max(rounding_error(self), _GOOD_FIT * self._noise_beside(rank) * free)
 
 
-def flattened_problem(oracle: Oracle, flattening: FloatArray) -> tuple[FlattenedProblem, FloatArray]:
+def flattened_problem(
+    oracle: Oracle, flattening: FloatArray
+) -> tuple[FlattenedProblem, FloatArray]:
     """Return the problem of an oracle with this flattening, and a basis of its coordinates.
 
-    The basis spans the unfolding, so that a tensor that does not depend on all directions is searched in those that it
-    depends on.
+    The basis spans the unfolding, so that a tensor that does not depend on all directions is
+    searched in those that it depends on.
     """
     dimension = oracle.dimension
     tensor = FlattenedTensor(flattening, dimension, oracle.order, rounding=oracle.rounding)
     with one_blas_thread():
         values, vectors = np.linalg.eigh(tensor.unfolding_gram())
-    used = values > ROUNDING_MULTIPLE * max(oracle.rounding, float(np.finfo(np.float64).eps)) * values[-1]
+    used = (
+        values
+        > ROUNDING_MULTIPLE * max(oracle.rounding, float(np.finfo(np.float64).eps)) * values[-1]
+    )
     if used.all():
         return FlattenedProblem(tensor), np.eye(dimension)
     basis = vectors[:, used]

@@ -1,4 +1,6 @@
-"""Decompose an asymmetric tensor: by a least-squares CP fit, or by the power method on its symmetric embedding."""
+"""Decompose an asymmetric tensor: by a least-squares CP fit, or by the power method on its
+symmetric embedding.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,23 @@ import numpy as np
 
 from odeco._util.arguments import as_generator, check_count, check_tolerance
 from odeco._util.types import FloatArray, RngLike
-from odeco.cp.asymmetric import AsymmetricProblem, SparseProblem, explained_by_terms, term_angle_errors
+from odeco.cp.asymmetric import (
+    AsymmetricProblem,
+    SparseProblem,
+    explained_by_terms,
+    term_angle_errors,
+)
 from odeco.cp.overcomplete import fit_from_random_starts
 from odeco.cp.problem import Left, Stage
 from odeco.cp.rank import MAX_AUTOMATIC, n_identifiable_terms
 from odeco.cp.selection import fit_rank, select_rank
-from odeco.decompose.result import AsymmetricDecomposition, Decomposition, Structure, or_cancelling, structure_of
+from odeco.decompose.result import (
+    AsymmetricDecomposition,
+    Decomposition,
+    Structure,
+    or_cancelling,
+    structure_of,
+)
 from odeco.decompose.symmetric import (
     Method,
     choose_method,
@@ -29,7 +42,13 @@ from odeco.decompose.symmetric import (
 )
 from odeco.display.progress import following
 from odeco.power.power_method import PowerSolver, Schedule, run
-from odeco.tensors.asymmetric import AsymmetricTensor, SparseAsymmetricTensor, factors_of, split_terms, term_weights
+from odeco.tensors.asymmetric import (
+    AsymmetricTensor,
+    SparseAsymmetricTensor,
+    factors_of,
+    split_terms,
+    term_weights,
+)
 from odeco.tensors.components import Components
 from odeco.tensors.entries import InUnit, check_axes, check_symmetric
 
@@ -49,22 +68,25 @@ def decompose_asymmetric(
 ) -> AsymmetricDecomposition:
     """Decompose an asymmetric d₁ x d₂ x … array into terms λ a ⊗ b ⊗ ….
 
-    Terms need not be orthogonal, and their number need not be known: all are fitted together by least squares, and the
-    result says what kind they are and how far to trust it. There may be more terms than the smallest axis has entries,
-    as long as a random tensor of this shape determines them; ``"auto"`` finds at most as many as the second largest
-    axis has entries, because its unfolding must show them. A fit whose terms cancel each other, with weights that may
-    grow without bound, says so.
+    Terms need not be orthogonal, and their number need not be known: all are fitted together by
+    least squares, and the result says what kind they are and how far to trust it. There may be more
+    terms than the smallest axis has entries, as long as a random tensor of this shape determines
+    them; ``"auto"`` finds at most as many as the second largest axis has entries, because its
+    unfolding must show them. A fit whose terms cancel each other, with weights that may grow
+    without bound, says so.
 
-    A sparse tensor is given as a `SparseAsymmetricTensor`. Its zeros are entries too; only a small core is ever dense.
+    A sparse tensor is given as a `SparseAsymmetricTensor`. Its zeros are entries too; only a small
+    core is ever dense.
 
-    A tensor that is symmetric along some of its axes, such as covariance matrices of several groups, has terms with the
-    same vector along all of them: with ``symmetric=(0, 1)`` the terms are λ a ⊗ a ⊗ c, exactly, and noise is taken to
-    have the same symmetry. If noise has broken it, average first with ``symmetrize(T, axes=(0, 1))``, which also
-    reduces the noise.
+    A tensor that is symmetric along some of its axes, such as covariance matrices of several
+    groups, has terms with the same vector along all of them: with ``symmetric=(0, 1)`` the terms
+    are λ a ⊗ a ⊗ c, exactly, and noise is taken to have the same symmetry. If noise has broken it,
+    average first with ``symmetrize(T, axes=(0, 1))``, which also reduces the noise.
 
-    With ``method="power"``, which `n_restarts`, `n_iterations` and ``tol=0`` imply, this is the power method, for
-    factors that are orthogonal: the array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never
-    formed; see `AsymmetricTensor`. It needs the number of terms.
+    With ``method="power"``, which `n_restarts`, `n_iterations` and ``tol=0`` imply, this is the
+    power method, for factors that are orthogonal: the array is treated as a symmetric tensor of
+    dimension d₁ + d₂ + …, which is never formed; see `AsymmetricTensor`. It needs the number of
+    terms.
 
     Parameters
     ----------
@@ -79,10 +101,11 @@ def decompose_asymmetric(
 
     Notes
     -----
-    What is left is compared with Gaussian noise of independent entries, whose largest value at products of unit vectors
-    is bounded as `odeco.cp.rank.product_noise` says. In a sparse tensor a few entries that are far larger than all
-    others count as terms of their own, because such noise would not have them. In a `Stage` or a `RankError`, a term is
-    a component with the weight λ and the vector (a, b, …)/√p.
+    What is left is compared with Gaussian noise of independent entries, whose largest value at
+    products of unit vectors is bounded as `odeco.cp.rank.product_noise` says. In a sparse tensor a
+    few entries that are far larger than all others count as terms of their own, because such noise
+    would not have them. In a `Stage` or a `RankError`, a term is a component with the weight λ and
+    the vector (a, b, …)/√p.
 
     Examples
     --------
@@ -104,30 +127,27 @@ def decompose_asymmetric(
            [0., 1.]]))
     """
     known = isinstance(tensor, AsymmetricTensor | SparseAsymmetricTensor)
-    entries: AsymmetricTensor | SparseAsymmetricTensor = tensor if known else AsymmetricTensor(tensor)
-    oracle, generator = InUnit(entries), as_generator(rng)
+    if known:
+        entries: AsymmetricTensor | SparseAsymmetricTensor = tensor
+    else:
+        entries = AsymmetricTensor(tensor)
+    oracle = InUnit(entries)
+    generator = as_generator(rng)
     needs_power = {
         "n_restarts": n_restarts is not None,
         "n_iterations": n_iterations is not None,
         "tol=0": check_tolerance(tol) == 0,
     }
     shared = () if symmetric is None else check_axes(symmetric, entries.parts)
-    if len(shared) == oracle.order:
-        raise ValueError(f"`symmetric` must leave out an axis. Got all axes, {shared}. Call odeco.decompose.")
     if shared:
-        if isinstance(entries, SparseAsymmetricTensor):
-            raise TypeError("`symmetric` needs a dense array. Got a SparseAsymmetricTensor. Leave it out.")
-        check_symmetric(entries.entries, shared)
-        if method == "power" or any(needs_power.values()):
-            raise ValueError(
-                '`symmetric` needs method="cp". Got method="power", n_restarts, n_iterations or tol=0. Leave them out.'
-            )
+        needs_power_method = method == "power" or any(needs_power.values())
+        _check_shared(entries, shared, needs_power_method=needs_power_method)
     chosen = choose_method(method, needs_power)
     automatic = isinstance(n_components, str) and n_components == "auto"
     if chosen == "power" and automatic:
         raise ValueError(
-            'n_components="auto" needs method="cp" for an asymmetric tensor. '
-            'Got method="power", n_restarts, n_iterations or tol=0. Leave them out, or pass n_components as an int.'
+            'n_components="auto" needs method="cp" for an asymmetric tensor. Got method="power", '
+            "n_restarts, n_iterations or tol=0. Leave them out, or pass n_components as an int."
         )
     most = min(oracle.parts)
     if chosen == "cp":
@@ -136,11 +156,15 @@ def decompose_asymmetric(
         most = min(most, sorted(oracle.parts)[-2], MAX_AUTOMATIC)
     k = most
     if not automatic:
-        k = check_count("n_components", n_components, 1, most, f" for a tensor of shape {entries.parts}")
+        k = check_count(
+            "n_components", n_components, 1, most, f" for a tensor of shape {entries.parts}"
+        )
     if chosen == "cp":
         total = None if automatic else k
         with oracle.put_back_errors(), following(callback, progress, total) as report:
-            found = _terms_together(oracle, entries, shared, k, generator, tol, report, automatic=automatic)
+            found = _terms_together(
+                oracle, entries, shared, k, generator, tol, report, automatic=automatic
+            )
         found = in_own_unit(found, oracle)
         warn_if_unconverged(found, stacklevel=2)
         return AsymmetricDecomposition(
@@ -153,7 +177,11 @@ def decompose_asymmetric(
             found.structure,
         )
     plan = Schedule.default(
-        oracle.dimension, k, n_restarts=n_restarts, n_iterations=n_iterations, tolerance=usable_tolerance(tol, oracle)
+        oracle.dimension,
+        k,
+        n_restarts=n_restarts,
+        n_iterations=n_iterations,
+        tolerance=usable_tolerance(tol, oracle),
     )
     with following(callback, progress, k) as report:
         return _terms_by_loop(oracle, entries, plan, generator, report)
@@ -177,8 +205,35 @@ def _terms_by_loop(
     weights = term_weights(found.weights, found.order)
     first, *others = split_terms(found.vectors, entries.parts)
     return AsymmetricDecomposition(
-        np.abs(weights), (first * np.sign(weights), *others), found.residuals, found.converged, explained
+        np.abs(weights),
+        (first * np.sign(weights), *others),
+        found.residuals,
+        found.converged,
+        explained,
     )
+
+
+def _check_shared(
+    entries: AsymmetricTensor | SparseAsymmetricTensor,
+    shared: tuple[int, ...],
+    *,
+    needs_power_method: bool,
+) -> None:
+    """Raise unless a tensor can be decomposed with the same vectors along some of its axes."""
+    if len(shared) == entries.order:
+        raise ValueError(
+            f"`symmetric` must leave out an axis. Got all axes, {shared}. Call odeco.decompose."
+        )
+    if isinstance(entries, SparseAsymmetricTensor):
+        raise TypeError(
+            "`symmetric` needs a dense array. Got a SparseAsymmetricTensor. Leave it out."
+        )
+    check_symmetric(entries.entries, shared)
+    if needs_power_method:
+        raise ValueError(
+            '`symmetric` needs method="cp". Got method="power", n_restarts, n_iterations or tol=0. '
+            "Leave them out."
+        )
 
 
 def _terms_together(
@@ -192,7 +247,9 @@ def _terms_together(
     *,
     automatic: bool,
 ) -> Decomposition:
-    """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, with their structure."""
+    """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, with their
+    structure.
+    """
     oracle.take_out_norm(generator)
     tensor = entries.over_power_of_two(oracle.exponent)
     if isinstance(tensor, SparseAsymmetricTensor):
@@ -221,13 +278,20 @@ def _terms_together(
 def _structure_of_terms(
     factors: Sequence[FloatArray], angle_errors: Sequence[FloatArray], *, left: Left, complete: bool
 ) -> Structure:
-    """Tell whether the terms of an asymmetric tensor are orthogonal along every axis, as `structure_of` does."""
+    """Tell whether the terms of an asymmetric tensor are orthogonal along every axis, as
+    `structure_of` does.
+    """
     axes = [
         structure_of(vectors, errors, left=left, complete=complete)
         for vectors, errors in zip(factors, angle_errors, strict=True)
     ]
-    worst = max(range(len(axes)), key=lambda axis: (axes[axis].kind != "orthogonal", axes[axis].largest_cosine))
-    chosen, k, sizes = axes[worst], factors[0].shape[1], [len(vectors) for vectors in factors]
+    worst = max(
+        range(len(axes)),
+        key=lambda axis: (axes[axis].kind != "orthogonal", axes[axis].largest_cosine),
+    )
+    chosen = axes[worst]
+    k = factors[0].shape[1]
+    sizes = [len(vectors) for vectors in factors]
     if k < 2 or chosen.kind == "unexplained":
         return chosen
     if k > min(sizes):

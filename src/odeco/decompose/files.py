@@ -1,4 +1,6 @@
-"""Results as files: the public attributes of a result as NumPy arrays in one ``.npz``, without pickle."""
+"""Results as files: the public attributes of a result as NumPy arrays in one ``.npz``, without
+pickle.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,17 @@ _HEADER: dict[str, Rule] = {
 }
 
 
-def save_result(result: AnyResult, path: str | os.PathLike[str], *, command: str | None = None) -> None:
-    """Write a result to an ``.npz`` file, atomically and without pickle; `load_result` gives it back bit by bit.
+def save_result(
+    result: AnyResult, path: str | os.PathLike[str], *, command: str | None = None
+) -> None:
+    """Write a result to an ``.npz`` file, atomically and without pickle; `load_result` gives it
+    back bit by bit.
 
     Parameters
     ----------
     result : Decomposition, StreamDecomposition, AsymmetricDecomposition or PrivateDecomposition
-        The result. Its public attributes are written and nothing else, so that the file of a private result holds only
-        what may be published.
+        The result. Its public attributes are written and nothing else, so that the file of a
+        private result holds only what may be published.
     path : path
         Where to write. No suffix is added to the name.
     command : str, optional
@@ -54,14 +59,17 @@ def save_result(result: AnyResult, path: str | os.PathLike[str], *, command: str
 
     Notes
     -----
-    Every field is an entry under its own name (``components.weights``, ``components.vectors``, ``residuals``, …); a
-    number is an array without axes. The entry ``header`` is JSON: ``written_by`` has the versions of what computed the
-    result, and ``privacy`` the guarantee of a private one.
+    Every field is an entry under its own name (``components.weights``, ``components.vectors``,
+    ``residuals``, …); a number is an array without axes. The entry ``header`` is JSON:
+    ``written_by`` has the versions of what computed the result, and ``privacy`` the guarantee of a
+    private one.
 
     Examples
     --------
     >>> import numpy as np, odeco, tempfile
-    >>> result = odeco.decompose(odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, rng=0)
+    >>> result = odeco.decompose(
+    ...     odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, rng=0
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     odeco.save_result(result, f"{folder}/result.npz")
     ...     odeco.load_result(f"{folder}/result.npz").weights
@@ -70,8 +78,9 @@ def save_result(result: AnyResult, path: str | os.PathLike[str], *, command: str
     kind = next((kind for kind, each in RESULT_KINDS.items() if type(result) is each), None)
     if kind is None:
         raise TypeError(
-            f"A result that is saved must be of {', '.join(each.__name__ for each in RESULT_KINDS.values())}. "
-            f"Got {type(result).__name__}. Save its `components` instead, if it has some."
+            "A result that is saved must be of "
+            f"{', '.join(each.__name__ for each in RESULT_KINDS.values())}. Got "
+            f"{type(result).__name__}. Save its `components` instead, if it has some."
         )
     header = {"written_by": versions(), "command": command}
     if isinstance(result, PrivateDecomposition):
@@ -89,7 +98,9 @@ def load_result(path: str | os.PathLike[str]) -> AnyResult:
     """
     kind = read_contents(path).kind
     if kind not in RESULT_KINDS:
-        raise FileFormatError(f"{path} must hold a result. It holds {kind}. Load it with the class that saved it.")
+        raise FileFormatError(
+            f"{path} must hold a result. It holds {kind}. Load it with the class that saved it."
+        )
     header, arrays = load_arrays(path, kind)
     of = RESULT_KINDS[kind]
     with faults_of(path, "Write it again with save_result()."):
@@ -111,13 +122,15 @@ def write_report(result: Any, path: str | os.PathLike[str], **options: Any) -> N
     path : path
         Where to write. An old file is replaced only by a complete one.
     **options
-        ``title`` for all; for results those of `odeco.decompose.page.write_report`; for models those of their own
-        `write_report`, such as the ``rows`` to show.
+        ``title`` for all; for results those of `odeco.decompose.page.write_report`; for models
+        those of their own `write_report`, such as the ``rows`` to show.
 
     Examples
     --------
     >>> import numpy as np, odeco, tempfile
-    >>> result = odeco.decompose(odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, rng=0)
+    >>> result = odeco.decompose(
+    ...     odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, rng=0
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     odeco.write_report(result, f"{folder}/page.html", title="Two components")
     """
@@ -129,8 +142,8 @@ def write_report(result: Any, path: str | os.PathLike[str], **options: Any) -> N
         result.write_report(path, **options)
     else:
         raise TypeError(
-            f"A page is made of a result or a fitted model of odeco. Got {type(result).__name__}. Pass what "
-            "odeco.decompose or the fit of a model returned."
+            f"A page is made of a result or a fitted model of odeco. Got {type(result).__name__}. "
+            "Pass what odeco.decompose or the fit of a model returned."
         )
 
 

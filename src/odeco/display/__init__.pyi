@@ -3,3 +3,10 @@ from odeco.display.figures import CosinesDisplay as CosinesDisplay
 from odeco.display.figures import LeadingDisplay as LeadingDisplay
 from odeco.display.figures import VectorDisplay as VectorDisplay
 from odeco.display.figures import WeightsDisplay as WeightsDisplay
+from odeco.display.page import Figures as Figures
+from odeco.display.page import Section as Section
+from odeco.display.page import parts as parts
+from odeco.display.page import svg_text as svg_text
+from odeco.display.page import write_page as write_page
+from odeco.display.style import LIGHT as LIGHT
+from odeco.display.style import drawn_in as drawn_in

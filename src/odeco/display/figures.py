@@ -1,7 +1,8 @@
 """Figures of a result, one class per kind, as the displays of scikit-learn.
 
-`from_result` takes what is drawn from a result; `plot` draws it with Matplotlib, on given axes or in a new figure, and
-sets `ax_` and `figure_`. `draw_result` puts several displays into one figure. Components are numbered from 0.
+`from_result` takes what is drawn from a result; `plot` draws it with Matplotlib, on given axes or
+in a new figure, and sets `ax_` and `figure_`. `draw_result` puts several displays into one figure.
+Components are numbered from 0.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from odeco.display.tables import leading, shortened, vectors_of
 #: At most this many components are drawn where each has a line or a panel of its own.
 MAX_DRAWN = 12
 
-#: A vector with more coordinates than this is cut into this many stretches, and the range of values in each is drawn.
+#: A vector with more coordinates than this is cut into this many stretches, and the range of values
+#: in each is drawn.
 MAX_POINTS = 400
 
-#: A matrix shows the cosines of at most this many components, and their values for at most this many.
-_MAX_COSINES, _MAX_WRITTEN = 30, 12
+#: A matrix shows the cosines of at most this many components, and their values for at most this
+#: many.
+_MAX_COSINES = 30
+_MAX_WRITTEN = 12
 
 #: A colour that is weaker than this is invisible, and is not drawn.
 _MIN_STRENGTH = 0.0025
@@ -51,7 +55,8 @@ class Display:
             if ax is None:
                 ax = new_figure(*self.size).subplots()
             self._draw(ax, palette)
-        self.ax_, self.figure_ = ax, ax.get_figure()
+        self.ax_ = ax
+        self.figure_ = ax.get_figure()
         return self
 
     def _draw(self, axes: Any, palette: Palette) -> None:
@@ -60,7 +65,9 @@ class Display:
 
 @dataclass(eq=False)
 class WeightsDisplay(Display):
-    """Weights as bars with error bars, and the weight that noise alone would show; weights not kept are grey."""
+    """Weights as bars with error bars, and the weight that noise alone would show; weights not kept
+    are grey.
+    """
 
     weights: FloatArray
     errors: FloatArray | None = None
@@ -70,18 +77,36 @@ class WeightsDisplay(Display):
 
     @classmethod
     def from_result(cls, result: Any) -> WeightsDisplay:
-        """Return the weights of a result; if its rank was selected, also the weights that were dropped."""
+        """Return the weights of a result; if its rank was selected, also the weights that were
+        dropped.
+        """
         evidence = getattr(result, "rank_evidence", None)
         if evidence is not None:
-            return cls(evidence.weights, None, evidence.noise_levels, "largest that noise would show", evidence.rank)
-        return cls(result.weights, getattr(result, "weight_errors", None), getattr(result, "noise_floors", None))
+            return cls(
+                evidence.weights,
+                None,
+                evidence.noise_levels,
+                "largest that noise would show",
+                evidence.rank,
+            )
+        return cls(
+            result.weights,
+            getattr(result, "weight_errors", None),
+            getattr(result, "noise_floors", None),
+        )
 
     def _draw(self, axes: Any, palette: Palette) -> None:
         number = len(self.weights)
-        places, kept = np.arange(number), number if self.n_kept is None else self.n_kept
+        places = np.arange(number)
+        kept = number if self.n_kept is None else self.n_kept
         width = 0.6 * min(1.0, number / 5)
         axes.grid(axis="y")
-        axes.bar(places, self.weights, width, color=[palette.accent] * kept + [palette.muted] * (number - kept))
+        axes.bar(
+            places,
+            self.weights,
+            width,
+            color=[palette.accent] * kept + [palette.muted] * (number - kept),
+        )
         settings: Any = {"ecolor": palette.ink, "capsize": 3, "label": "± 1 standard error"}
         if self.errors is not None:
             axes.errorbar(places, self.weights, yerr=self.errors, fmt="none", **settings)
@@ -89,7 +114,12 @@ class WeightsDisplay(Display):
         if self.floors is not None:
             axes.hlines(self.floors, places - 0.8 * width, places + 0.8 * width, **settings)
         axes.axhline(0, color=palette.line, linewidth=1)
-        axes.set(xlim=(-0.7, number - 0.3), xticks=_ticks(number, 10), xlabel="component", ylabel="weight")
+        axes.set(
+            xlim=(-0.7, number - 0.3),
+            xticks=_ticks(number, 10),
+            xlabel="component",
+            ylabel="weight",
+        )
         if self.errors is not None or self.floors is not None:
             axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
 
@@ -106,10 +136,14 @@ class LeadingDisplay(Display):
     @classmethod
     def from_result(cls, result: Any, component: int = 0, *, n_top: int = 8) -> LeadingDisplay:
         """Return the largest coordinates of a component."""
-        return cls.of(result.vectors[:, component], result.names, n_top, component_title(result, component))
+        return cls.of(
+            result.vectors[:, component], result.names, n_top, component_title(result, component)
+        )
 
     @classmethod
-    def of(cls, vector: FloatArray, names: Sequence[str] | None, n_top: int, title: str = "") -> LeadingDisplay:
+    def of(
+        cls, vector: FloatArray, names: Sequence[str] | None, n_top: int, title: str = ""
+    ) -> LeadingDisplay:
         """Return the largest coordinates of a vector."""
         largest = leading(vector, names, n_top)
         return cls([name for name, _ in largest], [value for _, value in largest], title)
@@ -133,14 +167,18 @@ class LeadingDisplay(Display):
 
 @dataclass(eq=False)
 class CosinesDisplay(Display):
-    """The cosines between unit vectors as a matrix: the stronger the colour, the closer two of them are."""
+    """The cosines between unit vectors as a matrix: the stronger the colour, the closer two of them
+    are.
+    """
 
     size: ClassVar[tuple[float, float]] = (4.2, 3.6)
     cosines: FloatArray
 
     @classmethod
     def from_result(cls, result: Any) -> CosinesDisplay:
-        """Return the cosines between the components of a result, or, for terms, the largest along any axis."""
+        """Return the cosines between the components of a result, or, for terms, the largest along
+        any axis.
+        """
         return cls(cosines_of(result))
 
     def _draw(self, axes: Any, palette: Palette) -> None:
@@ -150,15 +188,24 @@ class CosinesDisplay(Display):
         for row, column in np.ndindex(number, number):
             value = float(self.cosines[row, column])
             # Half as strong as the colour at most, so that the number stays legible on it.
-            colour, strength = palette.accent if value >= 0 else palette.warm, min(1.0, abs(value)) / 2
+            colour = palette.accent if value >= 0 else palette.warm
+            strength = min(1.0, abs(value)) / 2
             if row == column:
-                colour, strength = palette.line, 0.5
+                colour = palette.line
+                strength = 0.5
             if strength > _MIN_STRENGTH:
                 place = (column - 0.5, row - 0.5)
-                axes.add_patch(rectangle(place, 1, 1, facecolor=colour, alpha=strength, linewidth=0))
+                axes.add_patch(
+                    rectangle(place, 1, 1, facecolor=colour, alpha=strength, linewidth=0)
+                )
             if number <= _MAX_WRITTEN and row != column:
-                axes.text(column, row, f"{value:z.2f}".replace("-", "−").replace("0.", ".", 1), **settings)
-        left_out = "" if number == len(self.cosines) else f", the first {number} of {len(self.cosines)}"
+                axes.text(
+                    column, row, f"{value:z.2f}".replace("-", "−").replace("0.", ".", 1), **settings
+                )
+        if number == len(self.cosines):
+            left_out = ""
+        else:
+            left_out = f", the first {number} of {len(self.cosines)}"
         axes.set(xlim=(-0.5, number - 0.5), ylim=(number - 0.5, -0.5), aspect="equal")
         axes.set(xticks=_ticks(number, 8), yticks=_ticks(number, 8))
         axes.tick_params(length=0)
@@ -168,13 +215,17 @@ class CosinesDisplay(Display):
 
 @dataclass(eq=False)
 class ConvergenceDisplay(Display):
-    """The relative residual of the leading candidate after every image, one line for each component."""
+    """The relative residual of the leading candidate after every image, one line for each
+    component.
+    """
 
     histories: Sequence[Sequence[float]]
 
     @classmethod
     def from_result(cls, result: Any) -> ConvergenceDisplay:
-        """Return the residuals of a result by iteration; a joint fit of all components has one line."""
+        """Return the residuals of a result by iteration; a joint fit of all components has one
+        line.
+        """
         histories = [each for each in getattr(result, "histories", ()) if each]
         return cls(histories if getattr(result, "n_restarts", None) is not None else histories[:1])
 
@@ -187,20 +238,34 @@ class ConvergenceDisplay(Display):
         axes.grid(axis="both")
         for number, history in enumerate(self.histories[:MAX_DRAWN]):
             turn, place = divmod(number, len(palette.series))
-            look: Any = {"color": palette.series[place], "linestyle": ("-", "--")[turn % 2], "label": str(number)}
-            # A logarithmic axis has no 0, and residuals below the rounding unit of a double are 0 but for rounding.
-            axes.plot(np.arange(1, len(history) + 1), np.maximum(history, np.finfo(float).eps), **look)
+            look: Any = {
+                "color": palette.series[place],
+                "linestyle": ("-", "--")[turn % 2],
+                "label": str(number),
+            }
+            # A logarithmic axis has no 0, and residuals below the rounding unit of a double are 0
+            # but for rounding.
+            axes.plot(
+                np.arange(1, len(history) + 1), np.maximum(history, np.finfo(float).eps), **look
+            )
         axes.set(yscale="log", xlabel="images", ylabel="relative residual")
         axes.set_ylim(bottom=max(axes.get_ylim()[0], np.finfo(float).eps / 2))
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(self.histories) > 1:
             n_lines = min(len(self.histories), MAX_DRAWN)
-            axes.legend(title="component", loc="center left", bbox_to_anchor=(1, 0.5), ncols=1 if n_lines < 7 else 2)
+            axes.legend(
+                title="component",
+                loc="center left",
+                bbox_to_anchor=(1, 0.5),
+                ncols=1 if n_lines < 7 else 2,
+            )
 
 
 @dataclass(eq=False)
 class VectorDisplay(Display):
-    """All coordinates of one vector in their order; of a long vector, the range of values in each stretch."""
+    """All coordinates of one vector in their order; of a long vector, the range of values in each
+    stretch.
+    """
 
     size: ClassVar[tuple[float, float]] = (6.0, 1.2)
     vector: FloatArray
@@ -217,9 +282,12 @@ class VectorDisplay(Display):
         starts = np.linspace(0, dimension, min(dimension, MAX_POINTS) + 1).astype(int)[:-1]
         top, bottom = (each.reduceat(self.vector, starts) for each in (np.maximum, np.minimum))
         if dimension <= MAX_POINTS:
-            axes.vlines(starts, 0, top, colors=palette.accent, linewidth=max(0.7, min(4, 180 / dimension)))
+            axes.vlines(
+                starts, 0, top, colors=palette.accent, linewidth=max(0.7, min(4, 180 / dimension))
+            )
         else:
-            low, high = np.minimum(bottom, 0), np.maximum(top, 0)
+            low = np.minimum(bottom, 0)
+            high = np.maximum(top, 0)
             axes.fill_between(starts, low, high, color=palette.accent, step="mid", linewidth=0.4)
         axes.axhline(0, color=palette.line, linewidth=0.8)
         margin = 0.5 + 0.005 * dimension
@@ -229,9 +297,13 @@ class VectorDisplay(Display):
 
 
 def cosines_of(result: Any) -> FloatArray:
-    """Return the cosines between components; between terms, the cosine along the axis where they are closest."""
+    """Return the cosines between components; between terms, the cosine along the axis where they
+    are closest.
+    """
     factors = getattr(result, "factors", None)
-    grams = np.stack([vectors.T @ vectors for vectors in ((result.vectors,) if factors is None else factors)])
+    grams = np.stack(
+        [vectors.T @ vectors for vectors in ((result.vectors,) if factors is None else factors)]
+    )
     closest = np.argmax(np.abs(grams), axis=0)
     cosines: FloatArray = np.take_along_axis(grams, closest[None], axis=0)[0]
     return cosines
@@ -243,8 +315,12 @@ def component_title(result: Any, component: int) -> str:
 
 
 def _ticks(number: int, most: int) -> Any:
-    """Return the places of the ticks of components: one for each, or about `most` if there are many."""
-    return np.arange(number) if number <= 20 else np.unique(np.linspace(0, number - 1, most).astype(int))
+    """Return the places of the ticks of components: one for each, or about `most` if there are
+    many.
+    """
+    if number <= 20:
+        return np.arange(number)
+    return np.unique(np.linspace(0, number - 1, most).astype(int))
 
 
 #: Panels of components beside each other.
@@ -260,8 +336,8 @@ def draw_result(result: Any, what: str, *, n_top: int, figure: Any) -> Any:
     rows = _rows_of(result, n_top)
     if what == "convergence" and what not in rows:
         raise ValueError(
-            "what='convergence' needs a history of residuals. This result has none of more than one image. Draw "
-            "something else."
+            "what='convergence' needs a history of residuals. This result has none of more than "
+            "one image. Draw something else."
         )
     if what == "all" and "cosines" in rows:  # neither needs the whole width
         height, draw_weights = rows.pop("weights")
@@ -271,7 +347,9 @@ def draw_result(result: Any, what: str, *, n_top: int, figure: Any) -> Any:
     heights = [height for height, _ in chosen]
     with drawn_in(LIGHT):
         if figure is None:
-            figure = new_figure(9.0 if what in ("all", "components", "vectors") else 5.5, sum(heights))
+            figure = new_figure(
+                9.0 if what in ("all", "components", "vectors") else 5.5, sum(heights)
+            )
         parts = figure.subfigures(len(chosen), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, (_, draw) in zip(parts, chosen, strict=True):
             draw(part)
@@ -279,7 +357,9 @@ def draw_result(result: Any, what: str, *, n_top: int, figure: Any) -> Any:
 
 
 def _rows_of(result: Any, n_top: int) -> dict[str, tuple[float, Callable[[Any], None]]]:
-    """Return for each kind of display its height in inches and the function that draws it into a subfigure."""
+    """Return for each kind of display its height in inches and the function that draws it into a
+    subfigure.
+    """
     shown = min(len(result.weights), MAX_DRAWN)
     parts = vectors_of(result)
     n_panels = shown * len(parts)
@@ -287,13 +367,17 @@ def _rows_of(result: Any, n_top: int) -> dict[str, tuple[float, Callable[[Any], 
     rows: dict[str, tuple[float, Callable[[Any], None]]] = {
         "weights": (2.9, lambda part: _titled(part, "Weights", WeightsDisplay.from_result(result))),
         "components": (
-            (0.55 + 0.21 * min(n_top, max(len(part[1]) for part in parts))) * math.ceil(n_panels / beside),
+            (0.55 + 0.21 * min(n_top, max(len(part[1]) for part in parts)))
+            * math.ceil(n_panels / beside),
             lambda part: _components(part, result, n_top, beside),
         ),
         "vectors": (0.4 + 0.7 * n_panels, lambda part: _vectors(part, result)),
     }
     if len(result.weights) > 1:
-        rows["cosines"] = (3.6, lambda part: _titled(part, "Cosines", CosinesDisplay.from_result(result)))
+        rows["cosines"] = (
+            3.6,
+            lambda part: _titled(part, "Cosines", CosinesDisplay.from_result(result)),
+        )
     convergence = ConvergenceDisplay.from_result(result)
     if not convergence.is_empty:
         rows["convergence"] = (2.9, lambda part: _titled(part, "Convergence", convergence))
@@ -314,7 +398,8 @@ def _titled(part: Any, title: str, display: Any) -> None:
 
 def leading_displays(result: Any, n_top: int) -> list[LeadingDisplay]:
     """Return the largest coordinates of the first components; of terms, along each axis."""
-    parts, displays = vectors_of(result), []
+    parts = vectors_of(result)
+    displays = []
     for i in range(min(len(result.weights), MAX_DRAWN)):
         for axis, (_, vectors, names) in enumerate(parts):
             title = component_title(result, i) + (f", axis {axis}" if len(parts) > 1 else "")
@@ -333,7 +418,9 @@ def _components(part: Any, result: Any, n_top: int, beside: int) -> None:
 
 def _vectors(part: Any, result: Any) -> None:
     drawn = [
-        (str(i), vectors[:, i]) for _, vectors, _ in vectors_of(result) for i in range(min(vectors.shape[1], MAX_DRAWN))
+        (str(i), vectors[:, i])
+        for _, vectors, _ in vectors_of(result)
+        for i in range(min(vectors.shape[1], MAX_DRAWN))
     ]
     limit = 1.08 * max(float(abs(vector).max()) for _, vector in drawn)
     draw_vectors(part.subplots(len(drawn), 1, squeeze=False)[:, 0], drawn, limit)

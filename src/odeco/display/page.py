@@ -1,7 +1,7 @@
 """The page system: one HTML template, one style sheet, the parts of every page, and figures as SVG.
 
-Templates are Jinja's with autoescape: whatever is not `markupsafe.Markup` is text, and is escaped. Figures have the
-colours of the page, light or dark.
+Templates are Jinja's with autoescape: whatever is not `markupsafe.Markup` is text, and is escaped.
+Figures have the colours of the page, light or dark.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ with needed_by("A page"):
 if TYPE_CHECKING:
     from odeco.display.figures import Display
 
-#: The width in inches of a figure that fills the page, and of one of two beside each other. A phone shows these below
-#: each other, so that letters are legible on both.
-WIDTH, HALF = 10.0, 5.2
+#: The width in inches of a figure that fills the page, and of one of two beside each other. A phone
+#: shows these below each other, so that letters are legible on both.
+WIDTH = 10.0
+HALF = 5.2
 
-#: A figure is shown at most this many times its size in points: letters of 9.5 points then have 13 pixels.
+#: A figure is shown at most this many times its size in points: letters of 9.5 points then have 13
+#: pixels.
 _MAX_SCALE = 1.4
 
-#: A wide figure is shown at least this many times its size, so that letters have 8 pixels: a phone scrolls it.
+#: A wide figure is shown at least this many times its size, so that letters have 8 pixels: a phone
+#: scrolls it.
 _MIN_SCALE = 0.85
 
 _VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.variables.items()}
@@ -53,8 +56,8 @@ class Section:
     title : str
         The heading.
     body : str
-        The contents: HTML as `markupsafe.Markup`, as `table`, `Figures` and `parts` return it. A plain str is text,
-        and is escaped.
+        The contents: HTML as `markupsafe.Markup`, as `table`, `Figures` and `parts` return it. A
+        plain str is text, and is escaped.
     lead : str
         A sentence below the heading.
     name : str
@@ -101,19 +104,23 @@ def table(
     stacked: bool = False,
     long: bool = False,
 ) -> Markup:
-    """Return an HTML table. A column is set flush right, as numbers are, unless it is one of `text_columns`.
+    """Return an HTML table. A column is set flush right, as numbers are, unless it is one of
+    `text_columns`.
 
-    A `stacked` table has many columns: on a phone every row becomes a list of headings and values. A `long` one can be
-    searched and sorted, if the page has the script ``table.js``.
+    A `stacked` table has many columns: on a phone every row becomes a list of headings and values.
+    A `long` one can be searched and sorted, if the page has the script ``table.js``.
     """
-    kind = "narrow" if narrow else "stacked" if stacked else "long" if long else ""
+    kinds = {"narrow": narrow, "stacked": stacked, "long": long}
+    kind = next((name for name, is_asked in kinds.items() if is_asked), "")
     made: Markup = parts().table(columns, list(rows), set(text_columns), kind)
     return made
 
 
 def beside(*figures: str, narrow: bool = False) -> Markup:
     """Return figures beside each other if there is room; `narrow` ones need less of it."""
-    return Markup('<div class="{}">\n{}</div>\n').format("cards" if narrow else "beside", Markup().join(figures))
+    return Markup('<div class="{}">\n{}</div>\n').format(
+        "cards" if narrow else "beside", Markup().join(figures)
+    )
 
 
 def write_page(
@@ -143,7 +150,8 @@ def write_page(
     style : str
         CSS that only this page needs.
     script : str
-        JavaScript of this page. No other script runs, because the policy of the page names the hash of this one.
+        JavaScript of this page. No other script runs, because the policy of the page names the hash
+        of this one.
     verdict : str
         The result in one sentence, above everything else.
     caution : str
@@ -172,12 +180,16 @@ def _variables(palette: Palette) -> str:
 
 
 class Figures:
-    """Turns the figures of one page into HTML. Each figure's ids get a prefix, because ids hold for the whole page."""
+    """Turns the figures of one page into HTML. Each figure's ids get a prefix, because ids hold for
+    the whole page.
+    """
 
     def __init__(self) -> None:
         self._count = 0
 
-    def html(self, figure: Figure, description: str, caption: str = "", *, by_panel: bool = False) -> Markup:
+    def html(
+        self, figure: Figure, description: str, caption: str = "", *, by_panel: bool = False
+    ) -> Markup:
         """Return a figure as HTML.
 
         Parameters
@@ -189,13 +201,19 @@ class Figures:
         caption : str
             Stands below the figure.
         by_panel : bool
-            Whether a phone shows the panels of the figure below each other. Otherwise it scrolls a wide figure.
+            Whether a phone shows the panels of the figure below each other. Otherwise it scrolls a
+            wide figure.
         """
         self._count += 1
-        prefix, points = f"f{self._count}-", 72 * figure.get_figwidth()
+        prefix = f"f{self._count}-"
+        points = 72 * figure.get_figwidth()
         svg = re.sub(r'\bid="', f'id="{prefix}', svg_text(figure))
         svg = svg.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
-        svg = re.sub(r'style="[^"]*"', lambda style: _COLOUR.sub(lambda colour: _VARIABLES[colour[0]], style[0]), svg)
+        svg = re.sub(
+            r'style="[^"]*"',
+            lambda style: _COLOUR.sub(lambda colour: _VARIABLES[colour[0]], style[0]),
+            svg,
+        )
         windows = panel_windows(figure) if by_panel else []
         size = f"max-width:{_MAX_SCALE * points:.0f}px"
         if figure.get_figwidth() > HALF and len(windows) < 2:
@@ -211,7 +229,12 @@ class Figures:
         return made
 
     def draw(
-        self, display: Display, description: str, caption: str = "", *, size: tuple[float, float] | None = None
+        self,
+        display: Display,
+        description: str,
+        caption: str = "",
+        *,
+        size: tuple[float, float] | None = None,
     ) -> Markup:
         """Return a display of `odeco.display` as HTML; `size` is in inches."""
         figure = Figure(figsize=size or display.size, layout="constrained")
@@ -221,24 +244,33 @@ class Figures:
 
 
 def svg_text(figure: Any) -> str:
-    """Return a figure as an SVG element: transparent, without date or metadata, and with no reference to the outside.
+    """Return a figure as an SVG element: transparent, without date or metadata, and with no
+    reference to the outside.
 
-    Letters of the reader's font may be wider than those of the font that the figure was laid out with, so that there
-    is more room around it.
+    Letters of the reader's font may be wider than those of the font that the figure was laid out
+    with, so that there is more room around it.
     """
     buffer = io.StringIO()
     with drawn_in(), any_script():
         engine = figure.get_layout_engine()
         if engine is not None:
             engine.set(w_pad=0.15, h_pad=0.1)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     svg = buffer.getvalue()
     return re.sub(r"\s*<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
 
 
 def panel_windows(figure: Any) -> list[tuple[float, float, float, float]]:
-    """Return where the panels of a figure are in its SVG, in points: left, top, width and height of each."""
+    """Return where the panels of a figure are in its SVG, in points: left, top, width and height of
+    each.
+    """
     figure.draw_without_rendering()
-    unit, height = 72 / figure.dpi, 72 * figure.get_figheight()
+    unit = 72 / figure.dpi
+    height = 72 * figure.get_figheight()
     boxes = [axes.get_tightbbox() for axes in figure.axes if axes.get_visible()]
-    return [(unit * box.x0, height - unit * box.y1, unit * box.width, unit * box.height) for box in boxes]
+    return [
+        (unit * box.x0, height - unit * box.y1, unit * box.width, unit * box.height)
+        for box in boxes
+    ]

@@ -1,4 +1,6 @@
-"""One progress display for Python and for the command: a bar by rich or tqdm, or plain lines without them."""
+"""One progress display for Python and for the command: a bar by rich or tqdm, or plain lines
+without them.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,16 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
+#: Where there is no terminal, a stage that goes on is a line again after this time.
+_SECONDS_BETWEEN_LINES = 5.0
+
 
 @contextmanager
 def following(
     callback: Callable[[Any], object] | None, progress: bool, n_components: int | str | None = None
 ) -> Iterator[Callable[[Any], object] | None]:
-    """Yield the callback of a recipe: the user's, one that moves a bar, both in this order, or None.
+    """Yield the callback of a recipe: the user's, one that moves a bar, both in this order, or
+    None.
 
     Parameters
     ----------
@@ -35,10 +41,12 @@ def following(
             if callback is not None:
                 callback(step)
             if hasattr(step, "fraction"):
-                stage, fraction = step.stage, step.fraction
+                stage = step.stage
+                fraction = step.fraction
             else:
                 known = isinstance(n_components, int) and n_components
-                stage, fraction = step.status, step.components.n_components / n_components if known else None
+                stage = step.status
+                fraction = step.components.n_components / n_components if known else None
             show(stage, fraction or 0, None if fraction is None else 1)
 
         yield call
@@ -46,9 +54,14 @@ def following(
 
 @contextmanager
 def reporting(
-    callback: Callable[[str, int, int], object] | None, *, progress: bool, verbose: int, silent: bool
+    callback: Callable[[str, int, int], object] | None,
+    *,
+    progress: bool,
+    verbose: int,
+    silent: bool,
 ) -> Iterator[Callable[[str, int, int], object]]:
-    """Yield a function that reports the stage of a fit, the number of finished steps and that of all steps.
+    """Yield a function that reports the stage of a fit, the number of finished steps and that of
+    all steps.
 
     Parameters
     ----------
@@ -68,7 +81,9 @@ def reporting(
         if progress and not silent:
             show = stack.enter_context(progress_bar())
             # A stage of one step shows that work goes on, not a bar that stands still.
-            listeners.append(lambda stage, done, total: show(stage, done, total if total > 1 else None))
+            listeners.append(
+                lambda stage, done, total: show(stage, done, total if total > 1 else None)
+            )
         if verbose and not silent:
             listeners.append(stack.enter_context(_lines(verbose)))
 
@@ -81,7 +96,9 @@ def reporting(
 
 @contextmanager
 def _lines(verbose: int) -> Iterator[Callable[[str, int, int], object]]:
-    """Write each stage when it begins, with `verbose` above 1 each step, and the duration at the end."""
+    """Write each stage when it begins, with `verbose` above 1 each step, and the duration at the
+    end.
+    """
     begun = time.perf_counter()
 
     def report(stage: str, done: int, total: int) -> None:
@@ -97,15 +114,18 @@ def _lines(verbose: int) -> Iterator[Callable[[str, int, int], object]]:
 
 @contextmanager
 def progress_bar(*, only_on_terminal: bool = False) -> Iterator[Callable[..., object]]:
-    """Show a bar on stderr, and yield the function that moves it: ``show(stage, done=0, total=None, count="")``.
+    """Show a bar on stderr, and yield the function that moves it: ``show(stage, done=0, total=None,
+    count="")``.
 
     Without rich and tqdm every new stage is a line.
 
-    The `count` is a text such as ``"3 of 10 trials"``. A command shows its bar `only_on_terminal`; elsewhere, as in
-    the log of a job, every new stage is a line.
+    The `count` is a text such as ``"3 of 10 trials"``. A command shows its bar `only_on_terminal`;
+    elsewhere, as in the log of a job, every new stage is a line.
     """
     is_piped = only_on_terminal and not sys.stderr.isatty()
-    for library, make in () if is_piped else (("rich.progress", _rich_bar), ("tqdm.auto", _tqdm_bar)):
+    for library, make in (
+        () if is_piped else (("rich.progress", _rich_bar), ("tqdm.auto", _tqdm_bar))
+    ):
         try:
             module: Any = import_module(library)
         except ModuleNotFoundError:
@@ -114,14 +134,17 @@ def progress_bar(*, only_on_terminal: bool = False) -> Iterator[Callable[..., ob
             yield show
         return
     stage_before = ""
+    written = time.monotonic()
 
     def show_line(stage: str, *_: object, **__: object) -> None:
-        nonlocal stage_before
-        name = stage.partition(",")[0]  # "component 3 of 5, iteration 8": neither number makes another stage
-        kind = re.sub(r"\d+", "", name)
-        if kind != stage_before:
+        nonlocal stage_before, written
+        # "component 3 of 5, iteration 8": neither number makes another stage
+        name = stage.partition(",")[0]
+        kind = re.sub(r"\d+", "", name.partition(":")[0])
+        if kind != stage_before or time.monotonic() - written > _SECONDS_BETWEEN_LINES:
             sys.stderr.write(f"{name}\n")
             sys.stderr.flush()
+            written = time.monotonic()
         stage_before = kind
 
     yield show_line
@@ -131,7 +154,11 @@ def progress_bar(*, only_on_terminal: bool = False) -> Iterator[Callable[..., ob
 def _rich_bar(rich: Any, only_on_terminal: bool) -> Iterator[Callable[..., object]]:
     console = import_module("rich.console").Console(stderr=True)
     columns = (
-        *(rich.SpinnerColumn(), rich.TextColumn("{task.description}", markup=False), rich.BarColumn()),
+        *(
+            rich.SpinnerColumn(),
+            rich.TextColumn("{task.description}", markup=False),
+            rich.BarColumn(),
+        ),
         *(rich.TextColumn("{task.fields[count]}", markup=False), rich.TaskProgressColumn()),
         *(rich.TimeElapsedColumn(), rich.TimeRemainingColumn()),
     )

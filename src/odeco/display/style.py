@@ -1,4 +1,6 @@
-"""One style for all figures: colours by their purpose, Matplotlib's settings, and a figure that a notebook shows."""
+"""One style for all figures: colours by their purpose, Matplotlib's settings, and a figure that a
+notebook shows.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class Palette:
     ink, muted, line : str
         Text; less important text; grids and axes.
     accent, warm, good, bad : str
-        The subject of the figure; its opposite, such as noise and negative numbers; success; failure.
+        The subject of the figure; its opposite, such as noise and negative numbers; success;
+        failure.
     series : tuple of str
         For components and methods, one after the other. They also differ in lightness.
     """
@@ -69,7 +72,8 @@ class Palette:
             "legend.labelcolor": self.ink,
             "font.size": 9.5,
             "lines.linewidth": 1.6,
-            "svg.fonttype": "none",  # text stays text, which can be searched and takes the font of the page
+            # text stays text, which can be searched and takes the font of the page
+            "svg.fonttype": "none",
             "svg.hashsalt": "odeco",  # the same figure gives the same bytes
         }
 
@@ -84,7 +88,10 @@ LIGHT = Palette(
     warm="#b4530a",
     good="#1a7f4b",
     bad="#b3261e",
-    series=(*("#1f5fbf", "#b4530a", "#1a7f4b", "#8a3ab9"), *("#0b7285", "#a61e4d", "#5f6b12", "#495057")),
+    series=(
+        *("#1f5fbf", "#b4530a", "#1a7f4b", "#8a3ab9"),
+        *("#0b7285", "#a61e4d", "#5f6b12", "#495057"),
+    ),
 )
 
 DARK = Palette(
@@ -97,8 +104,18 @@ DARK = Palette(
     warm="#f0a35e",
     good="#5fcf95",
     bad="#ff8a80",
-    series=(*("#7db0ff", "#f0a35e", "#5fcf95", "#cf9bf0"), *("#5cc8d7", "#ff8fb1", "#c6d15a", "#c3cad2")),
+    series=(
+        *("#7db0ff", "#f0a35e", "#5fcf95", "#cf9bf0"),
+        *("#5cc8d7", "#ff8fb1", "#c6d15a", "#c3cad2"),
+    ),
 )
+
+
+def diverging_colours() -> Any:
+    """Return the colours of numbers with a sign: blue above zero, orange below, as in tables."""
+    colours = import_matplotlib(".colors")
+    shades = [LIGHT.warm, LIGHT.panel, LIGHT.accent]
+    return colours.LinearSegmentedColormap.from_list("odeco", shades)
 
 
 def import_matplotlib(module: str = "") -> Any:
@@ -115,7 +132,9 @@ def drawn_in(palette: Palette = LIGHT) -> Iterator[None]:
 
 @contextmanager
 def any_script() -> Iterator[None]:
-    """Ignore warnings about characters that Matplotlib's font lacks: the reader's own font may have them."""
+    """Ignore warnings about characters that Matplotlib's font lacks: the reader's own font may have
+    them.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield

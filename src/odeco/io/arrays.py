@@ -1,4 +1,6 @@
-"""Rows in memory: arrays, CSR matrices, objects that can be sliced, iterables, and sources of the user's own class."""
+"""Rows in memory: arrays, CSR matrices, objects that can be sliced, iterables, and sources of the
+user's own class.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,15 @@ from odeco.io.source import (
 #: Bytes of a mapped file that may stay in memory before its pages are given back.
 RESIDENT_BYTES = 4 * BLOCK_BYTES
 
-#: Rows in a fingerprint: of an array, and of an object whose rows may have to be fetched and unpacked.
+#: Rows in a fingerprint: of an array, and of an object whose rows may have to be fetched and
+#: unpacked.
 _MAX_ROWS, _MAX_FETCHED_ROWS = 1024, 16
 
 
 class ArraySource(Source):
-    """The rows of a NumPy array. Of a memory-mapped array, little more than a block is in memory at a time."""
+    """The rows of a NumPy array. Of a memory-mapped array, little more than a block is in memory at
+    a time.
+    """
 
     name = "the array"
 
@@ -58,7 +63,9 @@ class ArraySource(Source):
     def fingerprint(self) -> str:
         """Return kind, shape, number type, and a checksum of evenly spaced rows."""
         rows = _spaced_rows(len(self._array), self._array[0].nbytes)
-        return self._describe("array", self._array.dtype, _checksum(*(self._array[row] for row in rows)))
+        return self._describe(
+            "array", self._array.dtype, _checksum(*(self._array[row] for row in rows))
+        )
 
     def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
         touched = 0
@@ -90,7 +97,9 @@ class SparseSource(Source):
         self._matrix, self._batch_rows = matrix, batch_rows
 
     def fingerprint(self) -> str:
-        """Return kind, shape, number type, number of stored numbers, and a checksum of evenly spaced rows."""
+        """Return kind, shape, number type, number of stored numbers, and a checksum of evenly
+        spaced rows.
+        """
         matrix, parts = self._matrix, []
         for row in _spaced_rows(matrix.shape[0], matrix.data.nbytes // matrix.shape[0]):
             places = slice(*matrix.indptr[row : row + 2])
@@ -109,7 +118,9 @@ class SparseSource(Source):
 
 
 class SlicedSource(Source):
-    """The rows of a pandas table, or of a 2-D object that supports ``data[start:stop]`` (h5py, zarr, torch)."""
+    """The rows of a pandas table, or of a 2-D object that supports ``data[start:stop]`` (h5py,
+    zarr, torch).
+    """
 
     def __init__(self, data: Any, batch_rows: int | None) -> None:
         self.name = f"the {type(data).__name__}"
@@ -132,16 +143,23 @@ class SlicedSource(Source):
 
     def _cut(self, start: int, stop: int) -> Any:
         rows = self._sliced[start:stop]
-        return as_matrix(rows.to_numpy(np.float64, na_value=np.nan) if self._has_na else rows, self.name, start)
+        return as_matrix(
+            rows.to_numpy(np.float64, na_value=np.nan) if self._has_na else rows, self.name, start
+        )
 
     def fingerprint(self) -> str:
-        """Return kind, shape, number type, and a checksum of a few rows: each may be in a different chunk."""
+        """Return kind, shape, number type, and a checksum of a few rows: each may be in a different
+        chunk.
+        """
         rows = _spaced_rows(self.n_rows or 0, 1, most=_MAX_FETCHED_ROWS)
         parts = [self._cut(row, row + 1) for row in rows]
-        return self._describe(type(self._data).__name__, getattr(self._data, "dtype", "?"), _checksum(*parts))
+        return self._describe(
+            type(self._data).__name__, getattr(self._data, "dtype", "?"), _checksum(*parts)
+        )
 
     def _blocks(self, row: int) -> Iterator[Any]:
-        # Whole chunks are read: a chunk is decompressed as a whole, and would be so again for every block in it.
+        # Whole chunks are read: a chunk is decompressed as a whole, and would be so again for every
+        # block in it.
         chunks = getattr(self._data, "chunks", None)
         height = chunks[0] if chunks and isinstance(chunks[0], int) else 1
         step = max(1, self._rows // height) * height
@@ -153,7 +171,9 @@ class SlicedSource(Source):
 
 
 def rows_within(pointers: NDArray[Any], batch_rows: int | None) -> int:
-    """Return the number of rows in the next block of a CSR matrix, given its row pointers from that block on."""
+    """Return the number of rows in the next block of a CSR matrix, given its row pointers from that
+    block on.
+    """
     available = len(pointers) - 1
     if batch_rows is not None:
         return min(batch_rows, available)
@@ -174,7 +194,9 @@ def _mapping(array: NDArray[Any]) -> mmap.mmap | None:
 
 
 def _spaced_rows(n_rows: int, row_bytes: int, most: int = _MAX_ROWS) -> list[int]:
-    """Return evenly spaced rows, the first and the last among them: at most `most`, of a few megabytes in all."""
+    """Return evenly spaced rows, the first and the last among them: at most `most`, of a few
+    megabytes in all.
+    """
     count = min(n_rows, max(2, min(most, BLOCK_BYTES // max(1, row_bytes))))
     return sorted({int(place) for place in np.linspace(0, n_rows - 1, count)})
 
@@ -192,8 +214,9 @@ class IterableSource(Source):
     Parameters
     ----------
     start : callable
-        Starts an iteration. It is called at once, because the first block gives the width; the first pass continues
-        that iteration, so that nothing is computed twice and nothing of a one-shot iterator is lost.
+        Starts an iteration. It is called at once, because the first block gives the width; the
+        first pass continues that iteration, so that nothing is computed twice and nothing of a
+        one-shot iterator is lost.
     name : str
         The name of the source in errors.
     batch_rows : int or None
@@ -246,7 +269,9 @@ class IterableSource(Source):
 
     def _pieces(self, first: Any, iterator: Iterator[Any]) -> Iterator[Any]:
         row = 0
-        for piece in _split_all(chain(() if first is None else (first,), iterator), self.name, 0, self._batch_rows):
+        for piece in _split_all(
+            chain(() if first is None else (first,), iterator), self.name, 0, self._batch_rows
+        ):
             if is_sparse(piece) != self._is_sparse:
                 raise self.fault("mixed", row)
             row += piece.shape[0]
@@ -257,7 +282,9 @@ class IterableSource(Source):
 
 
 class AdaptedSource(Source):
-    """The rows of a source of the user's own class, checked; or of one of ours, in smaller blocks."""
+    """The rows of a source of the user's own class, checked; or of one of ours, in smaller
+    blocks.
+    """
 
     def __init__(self, source: Any, batch_rows: int | None) -> None:
         if isinstance(source, Source):
@@ -265,11 +292,16 @@ class AdaptedSource(Source):
         else:
             self.name = f"the {type(source).__name__}"
         self.n_features = check_count("n_features", source.n_features, 0)
-        self.n_rows, self.columns = getattr(source, "n_rows", None), getattr(source, "columns", None)
+        self.n_rows, self.columns = (
+            getattr(source, "n_rows", None),
+            getattr(source, "columns", None),
+        )
         self.repeatable = getattr(source, "repeatable", not is_one_shot(source))
         self._check_not_empty()
         self._source, self._batch_rows, self._read = source, batch_rows, False
-        self.identified = source.identified if isinstance(source, Source) else self._own_fingerprint is not None
+        self.identified = (
+            source.identified if isinstance(source, Source) else self._own_fingerprint is not None
+        )
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the source itself, or else its kind and shape."""
@@ -298,7 +330,9 @@ def is_one_shot(data: Any) -> bool:
 
 
 def as_matrix(block: Any, name: str, row: int) -> Any:
-    """Return a block of a user's object as a two-dimensional array or CSR matrix, without a copy."""
+    """Return a block of a user's object as a two-dimensional array or CSR matrix, without a
+    copy.
+    """
     where = f"the block at row {row:,} of {name}"
     if is_sparse(block):
         if block.format != "csr":
@@ -316,7 +350,9 @@ def as_matrix(block: Any, name: str, row: int) -> Any:
 
 
 def _split_all(blocks: Iterable[Any], name: str, row: int, batch_rows: int | None) -> Iterator[Any]:
-    """Yield blocks of a user's object, of which the first begins at `row`, in pieces of at most `batch_rows` rows."""
+    """Yield blocks of a user's object, of which the first begins at `row`, in pieces of at most
+    `batch_rows` rows.
+    """
     for given in blocks:
         block = as_matrix(given, name, row)
         row += block.shape[0]

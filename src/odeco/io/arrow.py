@@ -1,4 +1,6 @@
-"""Rows in Parquet, Arrow and Feather files, and in tables of other libraries that have an Arrow stream."""
+"""Rows in Parquet, Arrow and Feather files, and in tables of other libraries that have an Arrow
+stream.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,12 @@ _MAGIC = b"ARROW1"
 #: Bytes that Parquet reads at a time.
 _BUFFER = 1 << 16
 
-#: Readers decode this many blocks at a time: every request of theirs costs time, and a block is a slice of the answer.
+#: Readers decode this many blocks at a time: every request of theirs costs time, and a block is a
+#: slice of the answer.
 _AT_ONCE = 4
 
-#: Bytes of the row groups that are requested from a store at a time, at most; a larger row group is one request.
+#: Bytes of the row groups that are requested from a store at a time, at most; a larger row group is
+#: one request.
 _REQUEST_BYTES = 1 << 25
 
 
@@ -38,9 +42,10 @@ class ArrowFile(FileSource):
 
     Notes
     -----
-    Parquet is read with `pyarrow.parquet.ParquetFile` and Arrow with `pyarrow.ipc`, not with the scanner of
-    `pyarrow.dataset`, which reads ahead whatever its settings are and took ten times the memory, growing with the file.
-    Here about one row group, or one record batch, is in memory at a time.
+    Parquet is read with `pyarrow.parquet.ParquetFile` and Arrow with `pyarrow.ipc`, not with the
+    scanner of `pyarrow.dataset`, which reads ahead whatever its settings are and took ten times the
+    memory, growing with the file. Here about one row group, or one record batch, is in memory at a
+    time.
     """
 
     #: The names of the columns that are read; None for all.
@@ -62,7 +67,11 @@ class ArrowFile(FileSource):
         self._layout = Layout.of(fields, self.name, path)
         if self._layout.is_open:
             self._layout = self._find_lengths(self._layout)
-        self.columns, self.n_features, self.dtype = self._layout.names, len(self._layout.names), self._layout.dtype
+        self.columns, self.n_features, self.dtype = (
+            self._layout.names,
+            len(self._layout.names),
+            self._layout.dtype,
+        )
         self._check_not_empty()
         self._rows = rows_per_block(self.n_features, self._layout.dtype.itemsize, batch_rows)
         self._facts = ("arrow", self._layout.dtype, *(self._chosen or []))
@@ -79,8 +88,12 @@ class ArrowFile(FileSource):
             return reader.schema_arrow, reader.metadata.num_rows
         if self._is_stream:
             return reader.schema, None
-        filesystem, path = self.path.opened() if isinstance(self.path, UrlPath) else (None, str(self.path))
-        dataset = import_arrow(self.name, ".dataset").dataset(path, format="ipc", filesystem=filesystem)
+        filesystem, path = (
+            self.path.opened() if isinstance(self.path, UrlPath) else (None, str(self.path))
+        )
+        dataset = import_arrow(self.name, ".dataset").dataset(
+            path, format="ipc", filesystem=filesystem
+        )
         return reader.schema, dataset.count_rows()
 
     def _open(self, opened: ExitStack) -> Any:
@@ -89,15 +102,22 @@ class ArrowFile(FileSource):
             file = opened.enter_context(self.path.open_native())
         elif self._is_parquet:
             file, options = self.path, {"buffer_size": _BUFFER, "pre_buffer": False}
-        else:  # not memory-mapped: the pages would stay in the resident size until the end of the pass
+        # not memory-mapped: the pages would stay in the resident size until the end of the pass
+        else:
             file = opened.enter_context(import_arrow(self.name).OSFile(str(self.path)))
         if self._is_parquet:
-            return opened.enter_context(import_arrow(self.name, ".parquet").ParquetFile(file, **options))
+            return opened.enter_context(
+                import_arrow(self.name, ".parquet").ParquetFile(file, **options)
+            )
         ipc = import_arrow(self.name, ".ipc")
-        return opened.enter_context(ipc.open_stream(file) if self._is_stream else ipc.open_file(file))
+        return opened.enter_context(
+            ipc.open_stream(file) if self._is_stream else ipc.open_file(file)
+        )
 
     def _batches(self, opened: ExitStack, row: int, rows: int) -> tuple[Iterator[Any], int]:
-        """Return record batches that begin at or before `row`, of at most `rows` rows if it is Parquet, and where."""
+        """Return record batches that begin at or before `row`, of at most `rows` rows if it is
+        Parquet, and where.
+        """
         reader, skipped = self._open(opened), 0
         if self._is_parquet:
             first, skipped = _row_group_of(reader.metadata, row)
@@ -106,7 +126,9 @@ class ArrowFile(FileSource):
             batches = reader
         else:
             batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return batches if self._chosen is None else (batch.select(self._chosen) for batch in batches), skipped
+        return batches if self._chosen is None else (
+            batch.select(self._chosen) for batch in batches
+        ), skipped
 
     def _row_groups(self, reader: Any, first: int, rows: int) -> Iterator[Any]:
         groups, at_once = list(range(first, reader.metadata.num_row_groups)), _AT_ONCE * rows
@@ -119,10 +141,14 @@ class ArrowFile(FileSource):
         with self.path.open_native() as file:
             parquet = import_arrow(self.name, ".parquet")
 
-            def request(some: list[int]) -> Iterator[Any]:  # by a reader of its own, which keeps all that it requests
+            def request(
+                some: list[int],
+            ) -> Iterator[Any]:  # by a reader of its own, which keeps all that it requests
                 own = parquet.ParquetFile(file, metadata=reader.metadata, pre_buffer=True)
                 batches = own.iter_batches(row_groups=some, **options)
-                return chain([batch for batch in [next(batches, None)] if batch is not None], batches)
+                return chain(
+                    [batch for batch in [next(batches, None)] if batch is not None], batches
+                )
 
             for batches in _ahead(map(request, _requests(reader.metadata, groups))):
                 yield from batches
@@ -132,11 +158,15 @@ class ArrowFile(FileSource):
             batches, skipped = self._batches(opened, row, self._rows)
             batches = opened.enter_context(closing(_ahead(batches)))
             nulls = self.nulls_are_nan
-            yield from self._layout.read(batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls)
+            yield from self._layout.read(
+                batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls
+            )
 
 
 def _ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
-    """Yield items, none of which is None; each is made in a thread while the one before it is used."""
+    """Yield items, none of which is None; each is made in a thread while the one before it is
+    used.
+    """
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, items, None)
         while (item := waiting.result()) is not None:
@@ -145,11 +175,15 @@ def _ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
 
 
 def _requests(metadata: Any, groups: list[int]) -> Iterator[list[int]]:
-    """Yield row groups in lists whose bytes are requested together: at least one group, or `_REQUEST_BYTES`."""
+    """Yield row groups in lists whose bytes are requested together: at least one group, or
+    `_REQUEST_BYTES`.
+    """
     some, n_bytes = list[int](), 0
     for group in groups:
         row_group = metadata.row_group(group)
-        size = sum(row_group.column(place).total_compressed_size for place in range(metadata.num_columns))
+        size = sum(
+            row_group.column(place).total_compressed_size for place in range(metadata.num_columns)
+        )
         if some and n_bytes + size > _REQUEST_BYTES:
             yield some
             some, n_bytes = [], 0
@@ -183,7 +217,11 @@ def arrow_stream(
 
     n_rows = getattr(data, "num_rows", None)
     source = IterableSource(
-        start, name, batch_rows, repeatable=not is_one_shot(data), n_rows=n_rows if isinstance(n_rows, int) else None
+        start,
+        name,
+        batch_rows,
+        repeatable=not is_one_shot(data),
+        n_rows=n_rows if isinstance(n_rows, int) else None,
     )
     source.columns = layout.names if layout is not None else None
     return source
@@ -192,7 +230,9 @@ def arrow_stream(
 def _open_stream(
     arrow: Any, data: Any, batch_rows: int | None, selection: Selection, name: str
 ) -> tuple[Any, Iterator[Any]]:
-    """Return the schema of the chosen columns, and record batches; other columns are not read where possible."""
+    """Return the schema of the chosen columns, and record batches; other columns are not read where
+    possible.
+    """
 
     def chosen(names: Sequence[str]) -> list[str]:
         places = selection.places(names, name, None)
@@ -205,13 +245,19 @@ def _open_stream(
         names = chosen(data.collect_schema().names())
         frames = data.select(names).collect_batches(chunk_size=height(len(names)))
         empty = arrow.RecordBatchReader.from_stream(data.select(names).clear().collect())
-        return empty.schema, (batch for frame in frames for batch in arrow.RecordBatchReader.from_stream(frame))
-    if hasattr(data, "to_arrow_reader"):  # a relation of DuckDB, whose batches have a million rows by default
+        return empty.schema, (
+            batch for frame in frames for batch in arrow.RecordBatchReader.from_stream(frame)
+        )
+    if hasattr(
+        data, "to_arrow_reader"
+    ):  # a relation of DuckDB, whose batches have a million rows by default
         names = chosen(data.columns)
         quoted = ['"' + each.replace('"', '""') + '"' for each in names]
         reader = data.project(", ".join(quoted)).to_arrow_reader(height(len(names)))
         return reader.schema, reader
-    if hasattr(data, "get_fragments"):  # a dataset of pyarrow, in order and with the smallest read-ahead
+    if hasattr(
+        data, "get_fragments"
+    ):  # a dataset of pyarrow, in order and with the smallest read-ahead
         names = chosen(data.schema.names)
         schema = [data.schema.field(each) for each in names]
         limits = {"batch_size": height(len(names)), "batch_readahead": 1, "fragment_readahead": 1}
@@ -227,8 +273,9 @@ def _open_stream(
 class Layout:
     """How the columns of Arrow data become columns of numbers.
 
-    A column of numbers, plain or in a dictionary, is one column; decimals become float64. A column of lists of numbers,
-    or of tensors of one shape, is as many columns as its lists have numbers, which must be the same in all rows.
+    A column of numbers, plain or in a dictionary, is one column; decimals become float64. A column
+    of lists of numbers, or of tensors of one shape, is as many columns as its lists have numbers,
+    which must be the same in all rows.
 
     Attributes
     ----------
@@ -237,7 +284,8 @@ class Layout:
     fields : tuple of str
         The names of the columns in the Arrow data.
     widths : tuple of int or None
-        The number of columns that each becomes; None if the type does not say how long its lists are.
+        The number of columns that each becomes; None if the type does not say how long its lists
+        are.
     lists : frozenset of str
         The names of those that hold lists.
     """
@@ -267,7 +315,12 @@ class Layout:
             small = small and types.is_floating(held) and held.bit_width <= 32
             fields.append(field.name)
             widths.append(width)
-        return cls(np.dtype(np.float32 if small else np.float64), tuple(fields), tuple(widths), frozenset(lists))
+        return cls(
+            np.dtype(np.float32 if small else np.float64),
+            tuple(fields),
+            tuple(widths),
+            frozenset(lists),
+        )
 
     @property
     def is_open(self) -> bool:
@@ -279,11 +332,19 @@ class Layout:
         """The names of the columns of numbers."""
         names = list[str]()
         for field, width in zip(self.fields, self.widths, strict=True):
-            names += [f"{field}[{place}]" for place in range(width or 0)] if field in self.lists else [field]
+            names += (
+                [f"{field}[{place}]" for place in range(width or 0)]
+                if field in self.lists
+                else [field]
+            )
         return tuple(names)
 
-    def closed(self, batches: Iterator[Any], name: str, path: Path | None) -> tuple[Layout, Iterator[Any]]:
-        """Return the layout with the lengths of lists that the first row has, and all batches, as an iterator."""
+    def closed(
+        self, batches: Iterator[Any], name: str, path: Path | None
+    ) -> tuple[Layout, Iterator[Any]]:
+        """Return the layout with the lengths of lists that the first row has, and all batches, as
+        an iterator.
+        """
         seen = list[Any]()
         for batch in batches:
             seen.append(batch)
@@ -312,7 +373,9 @@ class Layout:
         *,
         nulls_are_nan: bool = False,
     ) -> Iterator[NDArray[Any]]:
-        """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row `skipped`."""
+        """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row
+        `skipped`.
+        """
         n_features = sum(width or 0 for width in self.widths)
         at, step = skipped, rows_per_block(n_features, self.dtype.itemsize, batch_rows)
         for batch in batches:
@@ -330,20 +393,28 @@ class Layout:
     def _as_array(
         self, batch: Any, name: str, path: Path | None, first_row: int
     ) -> tuple[NDArray[Any], list[tuple[int, str]]]:
-        """Return a record batch as an array in which nulls are NaN, and the first null of each column that has one."""
+        """Return a record batch as an array in which nulls are NaN, and the first null of each
+        column that has one.
+        """
         n_rows, nulls, at = batch.num_rows, list[tuple[int, str]](), 0
         widths = [width or 0 for width in self.widths]
-        plain = {str(kind) for kind in batch.schema.types} == {"float" if self.dtype == np.float32 else "double"}
+        plain = {str(kind) for kind in batch.schema.types} == {
+            "float" if self.dtype == np.float32 else "double"
+        }
         if plain and len(widths) > 1 and not any(column.null_count for column in batch.columns):
             return batch.to_tensor().to_numpy(), nulls
         rows = np.empty((n_rows, sum(widths)), self.dtype)
-        for field, width, column in zip(self.fields, widths, map(_without_type, batch.columns), strict=True):
+        for field, width, column in zip(
+            self.fields, widths, map(_without_type, batch.columns), strict=True
+        ):
             at += width
             if field in self.lists:
                 self._check_lengths(column, field, width, name, path, first_row)
                 cells = column.flatten()  # without the lists that are null
             else:
-                cells = column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+                cells = (
+                    column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+                )
             if not (column.null_count or cells.null_count):
                 own = _numbers(cells).reshape(n_rows, width)
             else:
@@ -353,14 +424,17 @@ class Layout:
                 present[present] = ~_nulls(cells)
                 nulls.append((int(np.argmin(present.all(axis=1))), field))
                 own = np.full((n_rows, width), np.nan, self.dtype)
-                # Nulls are dropped first: pyarrow would convert a column of integers with nulls to floats.
+                # Nulls are dropped first: pyarrow would convert a column of integers with nulls to
+                # floats.
                 own[present] = _numbers(cells.drop_null())
             if len(widths) == 1:
                 return own.astype(self.dtype, copy=False), nulls
             rows[:, at - width : at] = own
         return rows, nulls
 
-    def _check_lengths(self, column: Any, field: str, width: int, name: str, path: Path | None, first_row: int) -> None:
+    def _check_lengths(
+        self, column: Any, field: str, width: int, name: str, path: Path | None, first_row: int
+    ) -> None:
         """Raise if a list has another number of entries than those before it."""
         if hasattr(column.type, "list_size"):
             return
@@ -379,14 +453,18 @@ def _nulls(column: Any) -> NDArray[np.bool_]:
 
 def _numbers(cells: Any) -> NDArray[Any]:
     """Return cells without nulls as an array."""
-    if str(cells.type).startswith("decimal"):  # by their digits: a cast to floats errs in the last bit
+    if str(cells.type).startswith(
+        "decimal"
+    ):  # by their digits: a cast to floats errs in the last bit
         cells = cells.cast("string").cast("float64")
     numbers: NDArray[Any] = cells.to_numpy(zero_copy_only=False)
     return numbers
 
 
 def _stored(held: Any) -> Any:
-    """Return the type that numbers of a type are stored as; it is another for extension types, such as tensors."""
+    """Return the type that numbers of a type are stored as; it is another for extension types, such
+    as tensors.
+    """
     return getattr(held, "storage_type", held)
 
 
@@ -396,7 +474,9 @@ def _without_type(column: Any) -> Any:
 
 
 def _row_group_of(metadata: Any, row: int) -> tuple[int, int]:
-    """Return the row group of a Parquet file in which `row` lies, and how many rows come before that group."""
+    """Return the row group of a Parquet file in which `row` lies, and how many rows come before
+    that group.
+    """
     skipped = 0
     for group in range(metadata.num_row_groups):
         n_rows = metadata.row_group(group).num_rows

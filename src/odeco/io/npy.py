@@ -1,8 +1,11 @@
-"""Rows in NumPy's formats: dense in ``.npy``, CSR in ``.npz`` (`scipy.sparse.save_npz`), read in blocks."""
+"""Rows in NumPy's formats: dense in ``.npy``, CSR in ``.npz`` (`scipy.sparse.save_npz`); and the
+samples of ``.wav`` files. They are read in blocks.
+"""
 
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ from typing import IO, Any, ClassVar
 import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
+from scipy.io import wavfile
 from scipy.sparse import csr_array
 
 from odeco.errors import SourceError
@@ -24,19 +28,32 @@ from odeco.io.urls import UrlPath
 
 #: What NumPy raises for a header that is cut short or is not a Python expression.
 HEADER_FAULTS = (
-    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, SyntaxError, TokenError),
+    *(
+        OSError,
+        EOFError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        SyntaxError,
+        TokenError,
+    ),
     *(OverflowError, MemoryError, RecursionError),
 )
 
 
 def load_npy(path: Path) -> np.ndarray[Any, Any]:
-    """Return the array in a ``.npy`` file, mapped into memory and never unpickled; read, if it is in an object store.
+    """Return the array in a ``.npy`` file, mapped into memory and never unpickled; read, if it is
+    in an object store.
 
-    Of a file that is mapped only the header is read, and its shape compared with the size of the file.
+    Of a file that is mapped only the header is read, and its shape compared with the size of the
+    file.
     """
     with path.open("rb") as file:
         try:
-            npy_format.read_magic(file)  # np.load would also read an archive or a pickle of this name
+            npy_format.read_magic(
+                file
+            )  # np.load would also read an archive or a pickle of this name
             if isinstance(path, UrlPath):
                 file.seek(0)
                 return npy_format.read_array(file, allow_pickle=False)
@@ -57,7 +74,9 @@ def _mapped_header(array: Any) -> _Header:
 def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return the shape, whether columns are stored one after the other, and the type."""
     version = npy_format.read_magic(file)
-    return (npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0)(file)
+    return (
+        npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    )(file)
 
 
 def _stored_header(path: Path) -> _Header:
@@ -65,7 +84,10 @@ def _stored_header(path: Path) -> _Header:
     with path.open("rb") as file:
         try:
             shape, by_columns, dtype = _read_header(file)
-            if dtype.hasobject or file.tell() + math.prod(shape) * dtype.itemsize > path.stat().st_size:
+            if (
+                dtype.hasobject
+                or file.tell() + math.prod(shape) * dtype.itemsize > path.stat().st_size
+            ):
                 raise ValueError("it holds objects, or less than its header announces")
             return shape, not by_columns or len(shape) < 2 or min(shape) == 1, dtype, file.tell()
         except HEADER_FAULTS as error:
@@ -77,16 +99,19 @@ class NpyFile(FileSource):
 
     Notes
     -----
-    A mapping of the whole file would keep every page that was read in the resident size. A mapping of a few blocks is
-    as fast, and its pages are freed with its last block. (Reading into a buffer takes about twice as long for blocks of
-    4 MB: the pages of every buffer are new to the process, and every number is copied.)
+    A mapping of the whole file would keep every page that was read in the resident size. A mapping
+    of a few blocks is as fast, and its pages are freed with its last block. (Reading into a buffer
+    takes about twice as long for blocks of 4 MB: the pages of every buffer are new to the process,
+    and every number is copied.)
     """
 
     _faults = (OSError, ValueError, EOFError)
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
         super().__init__(path)
-        header = _stored_header(path) if isinstance(path, UrlPath) else _mapped_header(load_npy(path))
+        header = (
+            _stored_header(path) if isinstance(path, UrlPath) else _mapped_header(load_npy(path))
+        )
         shape, self._by_rows, self._type, self._offset = header
         if len(shape) != 2:
             raise self.fault("shape", shape=shape)
@@ -102,7 +127,9 @@ class NpyFile(FileSource):
         height = self._rows * max(1, RESIDENT_BYTES // (self._rows * row_bytes))
         while row < n_rows:
             stop = min(row + height, n_rows)
-            yield from split(self._map(row, stop) if self._by_rows else self._gather(row, stop), self._rows)
+            yield from split(
+                self._map(row, stop) if self._by_rows else self._gather(row, stop), self._rows
+            )
             row = stop
 
     def _map(self, start: int, stop: int) -> NDArray[Any]:
@@ -115,16 +142,20 @@ class NpyFile(FileSource):
                 if file.readinto(rows.reshape(-1).view(np.uint8).data) != rows.nbytes:
                     raise EOFError("the file ends too early")
             return rows
-        return np.asarray(np.memmap(self.path, self._type, "r", offset, (stop - start, self.n_features)))
+        return np.asarray(
+            np.memmap(self.path, self._type, "r", offset, (stop - start, self.n_features))
+        )
 
     def _gather(self, start: int, stop: int) -> NDArray[Any]:
-        # Stored by columns, a few rows are scattered over the whole file, and a mapping would read the pages around
-        # each number; so the part of every column is read by itself.
+        # Stored by columns, a few rows are scattered over the whole file, and a mapping would read
+        # the pages around each number; so the part of every column is read by itself.
         columns = np.empty((self.n_features, stop - start), self._type)
         file: Any  # of bytes that are not buffered
         with self.path.open("rb", buffering=0) as file:
             for number, column in enumerate(columns):
-                file.seek(self._offset + (number * (self.n_rows or 0) + start) * self._type.itemsize)
+                file.seek(
+                    self._offset + (number * (self.n_rows or 0) + start) * self._type.itemsize
+                )
                 if file.readinto(column) != column.nbytes:
                     raise EOFError("the file ends too early")
         return np.ascontiguousarray(columns.T)
@@ -134,21 +165,23 @@ _PARTS = ("data", "indices", "indptr")
 
 _POINTERS_AT_A_TIME = 1 << 18
 
-#: Bytes of the fixed header before an entry of a ZIP archive, and the offset in it of the lengths of what follows.
+#: Bytes of the fixed header before an entry of a ZIP archive, and the offset in it of the lengths
+#: of what follows.
 _LOCAL_HEADER, _LOCAL_LENGTHS = 30, 26
 
 #: The entry ``format``, one word, has at most this many bytes, its header included.
 _MAX_FORMAT_BYTES = 1 << 10
 
-#: A block may take this many bytes, or this multiple of the size of its file if that is more: compressed zeros take a
-#: thousandth of their size, and a file of 2 MB must not take gigabytes.
+#: A block may take this many bytes, or this multiple of the size of its file if that is more:
+#: compressed zeros take a thousandth of their size, and a file of 2 MB must not take gigabytes.
 _MAX_BLOCK_BYTES, _MAX_INFLATION = 1 << 27, 32
 
 
 class NpzFile(FileSource):
     """The rows of a CSR matrix in a ``.npz`` file, compressed or not.
 
-    The file must hold ``data``, ``indices``, ``indptr`` and ``shape``; a ``format``, if there is one, must be CSR.
+    The file must hold ``data``, ``indices``, ``indptr`` and ``shape``; a ``format``, if there is
+    one, must be CSR.
     """
 
     sparse: ClassVar[bool] = True
@@ -157,15 +190,24 @@ class NpzFile(FileSource):
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
         super().__init__(path)
-        with self._opening(), path.open("rb") as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
+        with (
+            self._opening(),
+            path.open("rb") as file,
+            zipfile.ZipFile(file) as archive,
+            ExitStack() as opened,
+        ):
             self._check_parts(archive)
-            self.n_rows, self.n_features = (int(size) for size in _Part(archive, "shape", opened).read(2))
+            self.n_rows, self.n_features = (
+                int(size) for size in _Part(archive, "shape", opened).read(2)
+            )
             data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
         self._batch_rows, self._file_size = batch_rows, path.stat().st_size
         self.dtype = working_type(data.dtype, path.name, path)
         self._check_not_empty()
         sizes = (indices.size, indptr.size)
-        if sizes != (data.size, self.n_rows + 1) or {indices.dtype.kind, indptr.dtype.kind} - set("iu"):
+        if sizes != (data.size, self.n_rows + 1) or {indices.dtype.kind, indptr.dtype.kind} - set(
+            "iu"
+        ):
             raise self.fault("damaged", reason="data, indices and indptr do not fit together")
         self._facts = ("npz", data.dtype, data.size)
 
@@ -203,8 +245,9 @@ class NpzFile(FileSource):
                 size = stored * (data.dtype.itemsize + indices.dtype.itemsize)
                 if size > max(_MAX_BLOCK_BYTES, _MAX_INFLATION * self._file_size):
                     raise SourceError(
-                        f"A row of {self.name} must not be far larger than its file. Row {row:,} takes {size:,} bytes, "
-                        f"the file {self._file_size:,}. If that is right, write the file without compression.",
+                        f"A row of {self.name} must not be far larger than its file. Row {row:,} "
+                        f"takes {size:,} bytes, the file {self._file_size:,}. If that is right, "
+                        "write the file without compression.",
                         path=self.path,
                         row=row,
                     )
@@ -226,7 +269,10 @@ class _Part:
         self.size = self.left = shape[0]
         self._opened, place = opened, _place_in_file(archive, f"{name}.npy")
         self._stored_at = None if place is None else (place[0], place[1] + self._stream.tell())
-        if self.size * self.dtype.itemsize != archive.getinfo(f"{name}.npy").file_size - self._stream.tell():
+        if (
+            self.size * self.dtype.itemsize
+            != archive.getinfo(f"{name}.npy").file_size - self._stream.tell()
+        ):
             raise ValueError(f"{name} announces {self.size:,} numbers, which is not what is there")
 
     def read(self, count: int) -> NDArray[Any]:
@@ -248,7 +294,9 @@ class _Part:
 
 
 def _place_in_file(archive: zipfile.ZipFile, name: str) -> tuple[str, int] | None:
-    """Return the file of an archive and the offset of an entry in it; None if the entry is compressed."""
+    """Return the file of an archive and the offset of an entry in it; None if the entry is
+    compressed.
+    """
     entry, path = archive.getinfo(name), archive.filename
     if path is None or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
         return None
@@ -257,4 +305,26 @@ def _place_in_file(archive: zipfile.ZipFile, name: str) -> tuple[str, int] | Non
         lengths = file.read(4)
     if len(lengths) < 4:
         return None
-    return path, entry.header_offset + _LOCAL_HEADER + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
+    return path, entry.header_offset + _LOCAL_HEADER + sum(
+        int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2)
+    )
+
+
+class WavFile(FileSource):
+    """The samples of a ``.wav`` file: one row per moment, one column per channel."""
+
+    _faults = (OSError, ValueError, EOFError, struct.error)
+
+    def __init__(self, path: Path, batch_rows: int | None) -> None:
+        super().__init__(path)
+        with self._opening():
+            self.rate, samples = wavfile.read(path)
+        self._samples: NDArray[Any] = samples.reshape(len(samples), -1)
+        self.n_rows, self.n_features = self._samples.shape
+        self.columns = tuple(f"channel {number}" for number in range(self.n_features))
+        self._check_not_empty()
+        self._rows = rows_per_block(self.n_features, 8, batch_rows)
+        self._facts = ("wav", self.rate)
+
+    def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
+        yield from split(self._samples[row:], self._rows)

@@ -1,4 +1,6 @@
-"""Passes over a source: in batches of one size, from a given row on, and compared with earlier passes."""
+"""Passes over a source: in batches of one size, from a given row on, and compared with earlier
+passes.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ def sum_of_bits(rows: Any) -> int:
 class RowDigest:
     """A checksum of the rows of a pass, which does not depend on how they are cut into blocks.
 
-    The bits of all numbers are added up as integers, which takes a fraction of the time of a product with them. A
-    change that leaves this sum and every 64th row the same is not noticed.
+    The bits of all numbers are added up as integers, which takes a fraction of the time of a
+    product with them. A change that leaves this sum and every 64th row the same is not noticed.
     """
 
     def __init__(self) -> None:
@@ -46,7 +48,11 @@ class RowDigest:
         n_rows = int(rows.shape[0])
         for place in range(-self.n_rows % _HASHED_EVERY, n_rows, _HASHED_EVERY):
             row = row_slice(rows, place, place + 1)
-            for part in [row.indices.astype(np.int64), row.data] if is_sparse(row) else [stored_numbers(row)]:
+            for part in (
+                [row.indices.astype(np.int64), row.data]
+                if is_sparse(row)
+                else [stored_numbers(row)]
+            ):
                 self._hash = zlib.crc32(np.ascontiguousarray(part).tobytes(), self._hash)
         self.n_rows += n_rows
 
@@ -57,8 +63,9 @@ class RowDigest:
 class Passes:
     """Passes over a source for a run that may be resumed later.
 
-    Files and arrays are identified by their fingerprints. For other sources the rows are compared by a checksum: those
-    that an interrupted run had read with those that are skipped when it resumes, and every pass with the first.
+    Files and arrays are identified by their fingerprints. For other sources the rows are compared
+    by a checksum: those that an interrupted run had read with those that are skipped when it
+    resumes, and every pass with the first.
 
     Parameters
     ----------
@@ -76,7 +83,9 @@ class Passes:
 
     @property
     def digest(self) -> str | None:
-        """The checksum of the rows read in this pass; None if the fingerprint identifies the source."""
+        """The checksum of the rows read in this pass; None if the fingerprint identifies the
+        source.
+        """
         return str(self._digest) if self._compares else None
 
     def read_from(self, row: int) -> Iterator[Block]:
@@ -101,8 +110,8 @@ class Passes:
         whole, before = str(self._digest), self._whole
         if before is not None and whole != before:
             raise SourceError(
-                "The data must give the same rows in every pass. They did not. "
-                "As a callable, return a fresh iterator of the same rows at every call."
+                "The data must give the same rows in every pass. They did not. As a callable, "
+                "return a fresh iterator of the same rows at every call."
             )
         self._whole = whole
 
@@ -110,8 +119,9 @@ class Passes:
         expected, self._expected = self._expected, None
         if expected is not None and expected != str(self._digest):
             raise SourceError(
-                f"The data must be those that the interrupted run was reading. Its first {self._digest.n_rows:,} rows "
-                "were others. Pass the same rows, or another checkpoint to begin again.",
+                "The data must be those that the interrupted run was reading. Its first "
+                f"{self._digest.n_rows:,} rows were others. Pass the same rows, or another "
+                "checkpoint to begin again.",
                 row=self._digest.n_rows,
             )
 
@@ -129,8 +139,8 @@ def rebatch(source: Any, batch_size: int) -> Iterator[Block]:
     Returns
     -------
     iterator of blocks
-        The same rows in the same order. A batch inside one block is a view of it; others are joined once, so every row
-        is copied at most once.
+        The same rows in the same order. A batch inside one block is a view of it; others are joined
+        once, so every row is copied at most once.
 
     Examples
     --------
@@ -144,7 +154,8 @@ def rebatch(source: Any, batch_size: int) -> Iterator[Block]:
 
 
 def skip_rows(source: Any, n: int) -> Iterator[Block]:
-    """Start a pass at row `n`, counted from 0: by seeking if the source can, else by reading and dropping rows.
+    """Start a pass at row `n`, counted from 0: by seeking if the source can, else by reading and
+    dropping rows.
 
     Parameters
     ----------

@@ -1,8 +1,11 @@
-"""Sources of rows: their protocol, their base class, which checks every block, and the choice of columns by name."""
+"""Sources of rows: their protocol, their base class, which checks every block, and the choice of
+columns by name.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +23,8 @@ from odeco.io.errors import as_subject, source_error
 from odeco.io.rows import csr_fault, csr_view, first_fault, is_sparse, row_slice
 from odeco.io.urls import UrlPath
 
-#: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
-#: a view of the user's data.
+#: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention:
+#: it may be a view of the user's data.
 Block: TypeAlias = "DataArray | csr_array[Any, Any]"
 
 
@@ -36,8 +39,8 @@ _MAX_LISTED = 20
 class BatchSource(Protocol):
     """Rows that can be read block by block, always in the same order.
 
-    `as_source` makes one from arrays, files, tables and iterables. A class of your own needs `n_features` and
-    ``__iter__`` only: `as_source` adds the rest and checks every block.
+    `as_source` makes one from arrays, files, tables and iterables. A class of your own needs
+    `n_features` and ``__iter__`` only: `as_source` adds the rest and checks every block.
     """
 
     @property
@@ -59,7 +62,9 @@ class BatchSource(Protocol):
         """Start a fresh pass at `row`, counted from 0, by seeking where that is possible."""
 
     def fingerprint(self) -> str:
-        """Return a short string that very probably changes if the rows do; cheap, so not a checksum of them."""
+        """Return a short string that very probably changes if the rows do; cheap, so not a checksum
+        of them.
+        """
 
 
 class Stamp(NamedTuple):
@@ -77,10 +82,12 @@ class Stamp(NamedTuple):
 
 
 class Source(ABC):
-    """Base of the sources in odeco: every block that `_blocks` yields is checked before it is handed out.
+    """Base of the sources in odeco: every block that `_blocks` yields is checked before it is
+    handed out.
 
-    A file that is mapped into memory and then cut short would end the process, and one that is rewritten between two
-    passes would give a result on mixed data. So its stamp is compared before every block and at the end of a pass.
+    A file that is mapped into memory and then cut short would end the process, and one that is
+    rewritten between two passes would give a result on mixed data. So its stamp is compared before
+    every block and at the end of a pass.
     """
 
     name: str
@@ -90,9 +97,11 @@ class Source(ABC):
     repeatable: bool = True
     #: The names of the columns, if they have names.
     columns: tuple[str, ...] | None = None
-    #: Whether the fingerprint tells these rows from others; otherwise the rows themselves have to be compared.
+    #: Whether the fingerprint tells these rows from others; otherwise the rows themselves have to
+    #: be compared.
     identified: bool = True
-    #: Whether a missing value (NaN, a null, an empty cell) is read as NaN; otherwise it is an error.
+    #: Whether a missing value (NaN, a null, an empty cell) is read as NaN; otherwise it is an
+    #: error.
     nulls_are_nan: bool = False
     #: The file as it was when it was opened, if the rows come from one file.
     stamp: Stamp | None = None
@@ -117,9 +126,11 @@ class Source(ABC):
         return source_error(kind, self.name, self.path, row, **facts)
 
     def fingerprint(self) -> str:
-        """Return a short string that very probably changes if the rows do; cheap, so not a checksum of them.
+        """Return a short string that very probably changes if the rows do; cheap, so not a checksum
+        of them.
 
-        It has the kind of the source, its shape, further facts, and the name, size and modification time of the file.
+        It has the kind of the source, its shape, further facts, and the name, size and modification
+        time of the file.
         """
         return self._describe(*self._facts)
 
@@ -159,7 +170,9 @@ class Source(ABC):
                 raise
             except self._faults as error:
                 broken_off = in_store and isinstance(error, OSError)
-                raise self.fault("broken off" if broken_off else "damaged later", row, reason=error) from error
+                raise self.fault(
+                    "broken off" if broken_off else "damaged later", row, reason=error
+                ) from error
             if block is None or not in_store:
                 self._check_unchanged(row)  # opening and mapping took time
             if block is None:
@@ -181,12 +194,14 @@ class Source(ABC):
         except OSError as error:
             raise self._changed(row, "It was removed") from error
         if now != self.stamp:
-            raise self._changed(row, "Its size changed" if now.size != self.stamp.size else "It was written to")
+            raise self._changed(
+                row, "Its size changed" if now.size != self.stamp.size else "It was written to"
+            )
 
     def _changed(self, row: int, what: str) -> SourceError:
         return SourceError(
-            f"{self.name} must not change while it is read. {what} since it was opened. Nothing after row {row:,} of "
-            "it was used; begin again, on a copy that nobody writes to.",
+            f"{self.name} must not change while it is read. {what} since it was opened. Nothing "
+            f"after row {row:,} of it was used; begin again, on a copy that nobody writes to.",
             path=self.path,
             row=row,
         )
@@ -202,10 +217,14 @@ class FileSource(Source):
 
     def __init__(self, path: Path) -> None:
         self.name, self.path = _name_of(path), path
-        self.stamp = Stamp.of(path)  # before anything is read, so that a change at any time after that is noticed
+        self.stamp = Stamp.of(
+            path
+        )  # before anything is read, so that a change at any time after that is noticed
 
     def _check_not_empty(self) -> None:
-        """Raise if there are no columns. A file without rows may be one of several, so `open_files` counts them."""
+        """Raise if there are no columns. A file without rows may be one of several, so `open_files`
+        counts them.
+        """
         if self.n_features <= 0:
             super()._check_not_empty()
 
@@ -221,13 +240,17 @@ class FileSource(Source):
 
 
 def _name_of(path: Path) -> str:
-    """Return the name of a file, with the folders that Hive has named: all files in them may have the same name."""
+    """Return the name of a file, with the folders that Hive has named: all files in them may have
+    the same name.
+    """
     *folders, _ = (f"{path}" if isinstance(path, UrlPath) else path.as_posix()).split("/")
     return "/".join([*(each for each in folders if "=" in each), path.name])
 
 
 def as_block(block: Any, source: Source, first_row: int) -> Block:
-    """Return a block as float32 or float64; raise an error that names the first row that is not valid."""
+    """Return a block as float32 or float64; raise an error that names the first row that is not
+    valid.
+    """
     if block.ndim != 2:
         raise source.fault("shape", first_row, shape=block.shape)
     if block.shape[1] != source.n_features:
@@ -239,9 +262,13 @@ def as_block(block: Any, source: Source, first_row: int) -> Block:
     if is_sparse(block):
         fault = csr_fault(block)
         if fault is not None:
-            raise source.fault(fault.kind, first_row + fault.row, index=fault.index, largest=source.n_features - 1)
+            raise source.fault(
+                fault.kind, first_row + fault.row, index=fault.index, largest=source.n_features - 1
+            )
         if not (isinstance(block, csr_array) and block.dtype == dtype):
-            rows = csr_view(block.data.astype(dtype, copy=False), block.indices, block.indptr, source.n_features)
+            rows = csr_view(
+                block.data.astype(dtype, copy=False), block.indices, block.indptr, source.n_features
+            )
     else:
         rows = block.astype(dtype, copy=False)
     found = first_fault(rows, missing=source.nulls_are_nan)
@@ -278,7 +305,9 @@ def split(block: Any, rows: int) -> Iterator[Any]:
 
 
 def skip_first(blocks: Iterable[Any], n: int) -> Generator[Any, None, int]:
-    """Yield what follows the first `n` rows; return how many of these are still to be skipped after the last block."""
+    """Yield what follows the first `n` rows; return how many of these are still to be skipped after
+    the last block.
+    """
     for block in blocks:
         n_rows = block.shape[0]
         if n < n_rows:
@@ -294,11 +323,15 @@ def is_on_cluster(data: Any) -> bool:
 
 
 def names_of(data: Any) -> tuple[str, ...] | None:
-    """Return the names of the columns of a table of pandas, polars, pyarrow or Dask; None if it has no names.
+    """Return the names of the columns of a table of pandas, polars, pyarrow or Dask; None if it has
+    no names.
 
     pandas names columns without a name 0, 1, 2, …
     """
-    for found in (getattr(data, "columns", None), getattr(getattr(data, "schema", None), "names", None)):
+    for found in (
+        getattr(data, "columns", None),
+        getattr(getattr(data, "schema", None), "names", None),
+    ):
         if found is None or callable(found):
             continue
         labels = list(found)
@@ -310,12 +343,40 @@ def names_of(data: Any) -> tuple[str, ...] | None:
 
 
 def check_cells(data: Any) -> None:
-    """Raise if an array is masked, or if a column of a table holds lists or records."""
+    """Raise if an array is masked, if two columns of a table have one name, or if a column holds
+    lists or records.
+    """
     check_unmasked(data, "array X")
+    names = getattr(data, "column_names", getattr(data, "columns", ()))
+    repeated = [name for name, number in Counter(map(str, names)).items() if number > 1]
+    if repeated:
+        raise ValueError(
+            "The columns of a table must have different names. More than one is called "
+            f"{repeated[0]!r}. Rename them."
+        )
     for column, kind in nested_columns(data):
         raise TypeError(
-            f"The columns of a table must hold single values. Column {column!r} holds {kind}. {NESTED_REMEDY}"
+            f"The columns of a table must hold single values. Column {column!r} holds {kind}. "
+            f"{NESTED_REMEDY}"
         )
+
+
+def check_numbers(data: Any) -> None:
+    """Raise if a column of a table, or an array, holds texts or times; no cell is quoted."""
+    columns: list[tuple[str, Any]] = [("The array", data)]
+    if hasattr(data, "items") and hasattr(data, "columns"):  # pandas, whose names may be numbers
+        columns = [(f"Column {name!r}", cells) for name, cells in data.items()]
+    elif names_of(data) is not None:
+        columns = [(f"Column {name!r}", data[name]) for name in names_of(data) or ()]
+    for where, column in columns:
+        cells = np.asarray(column)
+        kind = cells.dtype.kind
+        has_texts = kind in "US" or (kind == "O" and any(isinstance(x, str) for x in cells.flat))
+        if has_texts or kind in "Mm":
+            what = "texts" if has_texts else "times"
+            raise TypeError(
+                f"Rows must be numbers. {where} holds {what}. Convert them, or leave them out."
+            )
 
 
 #: What to do about a column that holds lists or records.
@@ -323,21 +384,31 @@ NESTED_REMEDY = "Write its parts as columns of their own, or leave it out."
 
 
 def nested_columns(data: Any) -> Iterator[tuple[Any, object]]:
-    """Yield the name and the type of each column of a pandas, polars or pyarrow table that holds lists or records."""
+    """Yield the name and the type of each column of a pandas, polars or pyarrow table that holds
+    lists or records.
+    """
     if hasattr(data, "schema") and hasattr(data, "num_columns"):  # pyarrow
         yield from ((field.name, field.type) for field in data.schema if field.type.num_fields)
     elif hasattr(data, "columns") and hasattr(data, "dtypes"):
         for place, (name, dtype) in enumerate(zip(data.columns, data.dtypes, strict=True)):
             if hasattr(dtype, "is_nested"):  # polars
                 yield from [(name, dtype)] if dtype.is_nested() else []
-            elif dtype.kind == "O" and hasattr(data, "iloc"):  # pandas, whose cells may be any objects
-                cells = (cell for cell in data.iloc[:, place] if isinstance(cell, list | tuple | dict | np.ndarray))
+            elif dtype.kind == "O" and hasattr(
+                data, "iloc"
+            ):  # pandas, whose cells may be any objects
+                cells = (
+                    cell
+                    for cell in data.iloc[:, place]
+                    if isinstance(cell, list | tuple | dict | np.ndarray)
+                )
                 yield from ((name, f"a {type(cell).__name__}") for cell in cells)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which columns of a table are read: those of `columns` in this order, or all but those of `drop`."""
+    """Which columns of a table are read: those of `columns` in this order, or all but those of
+    `drop`.
+    """
 
     columns: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
@@ -347,8 +418,8 @@ class Selection:
         """Return the selection for the arguments of a user; a single name need not be in a list."""
         if columns is not None and drop is not None:
             raise ValueError(
-                f"`columns` and `drop` must not be given together. Got {columns!r} and {drop!r}. Pass the one that is "
-                "shorter."
+                f"`columns` and `drop` must not be given together. Got {columns!r} and {drop!r}. "
+                "Pass the one that is shorter."
             )
         return cls(_as_names("columns", columns), _as_names("drop", drop))
 
@@ -363,28 +434,40 @@ class Selection:
             return None
         if names is None:
             raise SourceError(
-                "Columns are chosen by their names, as CSV, Parquet, Arrow files and tables have them. "
-                f"{as_subject(name)} has none. Leave `columns` and `drop` out, or write the rows with names.",
+                "Columns are chosen by their names, as CSV, Parquet, Arrow files and tables have "
+                f"them. {as_subject(name)} has none. Leave `columns` and `drop` out, or write the "
+                "rows with names.",
                 path=path,
             )
         for wanted in (*(self.columns or ()), *(self.drop or ())):
             if names.count(wanted) != 1:
                 close = get_close_matches(wanted, names, 1)
-                listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
-                hint = f"Did you mean {close[0]!r}?" if close and close[0] != wanted else f"It has: {listed}."
+                listed = ", ".join(names[:_MAX_LISTED]) + (
+                    ", …" if len(names) > _MAX_LISTED else ""
+                )
+                hint = (
+                    f"Did you mean {close[0]!r}?"
+                    if close and close[0] != wanted
+                    else f"It has: {listed}."
+                )
                 if f"/{wanted}=" in f"/{name}":  # a key of a Hive folder
-                    hint = f"It is in a folder of {wanted!r}, which is not a column. Leave it out, or pass "
+                    hint = (
+                        f"It is in a folder of {wanted!r}, which is not a column. Leave it out, "
+                        "or pass "
+                    )
                     hint += "polars.scan_parquet(folder, hive_partitioning=True)."
                 raise SourceError(
-                    f"{as_subject(name)} must have one column {wanted!r}. It has {names.count(wanted) or 'none'}. "
-                    f"{hint}",
+                    f"{as_subject(name)} must have one column {wanted!r}. It has "
+                    f"{names.count(wanted) or 'none'}. {hint}",
                     path=path,
                 )
         if self.columns is not None:
             return [names.index(wanted) for wanted in self.columns]
         kept = [place for place, each in enumerate(names) if each not in (self.drop or ())]
         if not kept:
-            raise source_error("empty", name, path, what="no other columns than those that are dropped")
+            raise source_error(
+                "empty", name, path, what="no other columns than those that are dropped"
+            )
         return kept
 
     def of_table(self, data: Any) -> Any:
@@ -393,14 +476,20 @@ class Selection:
         places = self.places(names, f"the {type(data).__name__}", None)
         if names is None or places is None:
             return data
-        return data.iloc[:, places] if hasattr(data, "iloc") else data.select([names[place] for place in places])
+        return (
+            data.iloc[:, places]
+            if hasattr(data, "iloc")
+            else data.select([names[place] for place in places])
+        )
 
 
 #: Every column is read.
 ALL = Selection()
 
 
-def chosen_columns(data: Any, columns: Sequence[str] | str | None, drop: Sequence[str] | str | None) -> Any:
+def chosen_columns(
+    data: Any, columns: Sequence[str] | str | None, drop: Sequence[str] | str | None
+) -> Any:
     """Return a table with the chosen columns; any data unchanged if no columns are chosen."""
     selection = Selection.of(columns, drop)
     return data if selection.is_all else selection.of_table(data)
@@ -410,8 +499,13 @@ def _as_names(argument: str, given: Sequence[str] | str | None) -> tuple[str, ..
     if given is None:
         return None
     names = (given,) if isinstance(given, str) else tuple(given)
-    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+    if (
+        not names
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) < len(names)
+    ):
         raise ValueError(
-            f"`{argument}` must be one or more names of columns, each once. Got {given!r}. Pass a list of texts."
+            f"`{argument}` must be one or more names of columns, each once. Got {given!r}. Pass a "
+            "list of texts."
         )
     return names

@@ -1,8 +1,10 @@
-"""Files in object stores: `UrlPath` has those methods of `pathlib.Path` that the readers of odeco call.
+"""Files in object stores: `UrlPath` has those methods of `pathlib.Path` that the readers of odeco
+call.
 
-``s3://``, ``gs://``, ``abfs://`` and ``hdfs://`` are opened by `pyarrow.fs`, any other scheme, such as ``hf://``, by
-the package that registers it with fsspec. Credentials and regions are those of the environment, as these libraries find
-them; the part of an URL after ``?`` has options of `pyarrow.fs`, such as ``endpoint_override``.
+``s3://``, ``gs://``, ``abfs://`` and ``hdfs://`` are opened by `pyarrow.fs`, any other scheme, such
+as ``hf://``, by the package that registers it with fsspec. Credentials and regions are those of the
+environment, as these libraries find them; the part of an URL after ``?`` has options of
+`pyarrow.fs`, such as ``endpoint_override``.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Status(NamedTuple):
 
 
 class UrlPath(_Base):
-    """An object, or the objects with a prefix that ends in a slash: the file and the folder of an object store."""
+    """An object, or the objects with a prefix that ends in a slash: the file and the folder of an
+    object store.
+    """
 
     def __init__(self, url: str) -> None:
         scheme, rest = url.split("://", 1)
@@ -83,7 +87,9 @@ class UrlPath(_Base):
         return Path(self._name).suffix
 
     def stat(self, *, follow_symlinks: bool = True) -> Any:  # noqa: ARG002 - the signature of Path
-        """Return size and time of the last change; raise `FileNotFoundError` if there is no such object."""
+        """Return size and time of the last change; raise `FileNotFoundError` if there is no such
+        object.
+        """
         found = self._info()
         if found.type.name == "NotFound":
             raise FileNotFoundError(2, "No such file or directory", self._shown)
@@ -115,7 +121,9 @@ class UrlPath(_Base):
                 yield self._child(self._base, below)
 
     def matching(self) -> Iterator[UrlPath]:
-        """Yield the objects that match the URL as a pattern, in which * stands for part of a name; none without *."""
+        """Yield the objects that match the URL as a pattern, in which * stands for part of a name;
+        none without *.
+        """
         _, key = self.opened()
         parts = key.split("/")
         fixed = next((place for place, part in enumerate(parts) if "*" in part), len(parts))
@@ -134,12 +142,16 @@ class UrlPath(_Base):
     def open(self, mode: str = "r", buffering: int = -1, **text: Any) -> Any:  # type: ignore[override]
         """Open the object for reading, as bytes or as text."""
         if set(mode) - set("rbt"):
-            raise ValueError(f"{self._shown} is only read. Got the mode {mode!r}. Write to a local file.")
+            raise ValueError(
+                f"{self._shown} is only read. Got the mode {mode!r}. Write to a local file."
+            )
         file: Any = self.open_native()
         raw: Any = io.BufferedReader(file, _REQUEST_BYTES) if buffering else file
         return raw if "b" in mode else io.TextIOWrapper(raw, **text)
 
-    def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
+    def read_text(
+        self, encoding: str | None = None, errors: str | None = None, newline: str | None = None
+    ) -> str:
         """Return the object as text."""
         with self.open(encoding=encoding, errors=errors, newline=newline) as file:
             return str(file.read())
@@ -158,7 +170,9 @@ class UrlPath(_Base):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Turn what reading raises when the store goes away into an error that says what to check."""
+        """Turn what reading raises when the store goes away into an error that says what to
+        check.
+        """
         try:
             yield
         except OSError as error:
@@ -166,10 +180,12 @@ class UrlPath(_Base):
 
     def unreachable(self, error: Exception) -> SourceError:
         """Return the error for a store that does not give the object."""
-        reason = str(error).strip().rstrip(".").replace(self._url, self._shown) or type(error).__name__
+        reason = (
+            str(error).strip().rstrip(".").replace(self._url, self._shown) or type(error).__name__
+        )
         return SourceError(
-            f"{self._shown} must be reachable, with credentials that may read it. It is not: {reason}. Check the URL, "
-            "the credentials of the environment and the network.",
+            f"{self._shown} must be reachable, with credentials that may read it. It is not: "
+            f"{reason}. Check the URL, the credentials of the environment and the network.",
         )
 
     def _info(self) -> Any:
@@ -180,16 +196,22 @@ class UrlPath(_Base):
     def _list(self, key: str, *, recursive: bool = True) -> list[str]:
         """Return the names of what is in a folder, relative to it and in alphabetical order."""
         filesystem, _ = self.opened()
-        selector = import_module("pyarrow.fs").FileSelector(key, recursive=recursive, allow_not_found=True)
+        selector = import_module("pyarrow.fs").FileSelector(
+            key, recursive=recursive, allow_not_found=True
+        )
         with self._reaching():
-            return sorted(found.path[len(key) :].strip("/") for found in filesystem.get_file_info(selector))
+            return sorted(
+                found.path[len(key) :].strip("/") for found in filesystem.get_file_info(selector)
+            )
 
     def _child(self, base: str, below: str) -> UrlPath:
         return UrlPath(f"{base}/{quote(below, safe=_PLAIN.replace('%', ''))}{self._query}")
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Turn what a store raises into an error that says what to check; a missing object is a missing file."""
+        """Turn what a store raises into an error that says what to check; a missing object is a
+        missing file.
+        """
         try:
             yield
         except FileNotFoundError as error:
@@ -210,12 +232,18 @@ def _filesystem(url: str) -> tuple[Any, str]:
         try:
             other, key = import_module("fsspec").core.url_to_fs(url)
         except (ImportError, ValueError) as missing:
-            if isinstance(error, arrow.ArrowInvalid) and "Unrecognized filesystem" not in str(error):
-                text = f"{UrlPath(url)} must be a complete URL. It is not: {error}. Write the bucket and the key."
+            if isinstance(error, arrow.ArrowInvalid) and "Unrecognized filesystem" not in str(
+                error
+            ):
+                text = (
+                    f"{UrlPath(url)} must be a complete URL. It is not: {error}. Write the bucket "
+                    "and the key."
+                )
                 raise SourceError(text) from error
             raise ModuleNotFoundError(
-                f"URLs must have a scheme that pyarrow or fsspec can read. Got {scheme} ({error or missing}). "
-                "Install the package that reads it: huggingface_hub for hf://, aiohttp and fsspec for https://.",
+                f"URLs must have a scheme that pyarrow or fsspec can read. Got {scheme} "
+                f"({error or missing}). Install the package that reads it: huggingface_hub for "
+                "hf://, aiohttp and fsspec for https://.",
                 name="fsspec",
             ) from missing
         return fs.PyFileSystem(fs.FSSpecHandler(other)), key

@@ -13,9 +13,13 @@ from odeco.models.lda.display import summarise_topics as summarise_topics
 from odeco.models.lda.estimator import TensorLDA as TensorLDA
 from odeco.models.lda.params import TopicDiagnostics as TopicDiagnostics
 from odeco.models.lda.params import TopicTrust as TopicTrust
-from odeco.models.lda.private_plan import plan_topics as plan_topics
+from odeco.models.lda.private import plan_topics as plan_topics
 from odeco.models.lda.private_vocabulary import PrivateVocabulary as PrivateVocabulary
-from odeco.models.lda.private_vocabulary import choose_vocabulary_privately as choose_vocabulary_privately
+from odeco.models.lda.private_vocabulary import (
+    choose_vocabulary_privately as choose_vocabulary_privately,
+)
 from odeco.models.lda.use import GroupShares as GroupShares
 from odeco.models.mmsb.estimator import Communities as Communities
 from odeco.models.mmsb.private import plan_communities as plan_communities
+from odeco.models.synthetic.plan import plan_synthesis as plan_synthesis
+from odeco.models.synthetic.result import SyntheticData as SyntheticData

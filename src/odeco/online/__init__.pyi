@@ -1,10 +1,10 @@
-from odeco.online.batches import Progress as Progress
 from odeco.online.decomposer import OnlineDecomposer as OnlineDecomposer
 from odeco.online.halves import SplitHalf as SplitHalf
 from odeco.online.halves import split_half as split_half
 from odeco.online.moments import PartialSum as PartialSum
+from odeco.online.moments import RowSum as RowSum
 from odeco.online.moments import SampleMoment as SampleMoment
 from odeco.online.moments import StreamMoment as StreamMoment
 from odeco.online.moments import partial_sum as partial_sum
+from odeco.online.progress import Progress as Progress
 from odeco.online.stream import decompose_stream as decompose_stream
-from odeco.online.sums import RowSum as RowSum

@@ -1,18 +1,21 @@
 """Fourth moments and cumulants of rows: sums over pairs of coordinates, and what is made of them.
 
-A row x has the coordinates y = ((x − c) F, 1) in a *frame*: a map F and a shift c that are near the whitener and the
-mean of the rows, so that later subtractions lose no digits, and a constant for the lower moments. Its pairs yᵢyⱼ with
-i ≤ j, in packed coordinates (`odeco.tensors.coordinates`), are a vector z with C(d+2, 2) numbers, and M = E[zzᵀ] has
-all moments up to the fourth. `sum_entries` and `sum_products` add up M, or its product with a matrix W, over one chunk
-of rows, in double precision.
+A row x has the coordinates y = ((x − c) F, 1) in a *frame*: a map F and a shift c that are near the
+whitener and the mean of the rows, so that later subtractions lose no digits, and a constant for the
+lower moments. Its pairs yᵢyⱼ with i ≤ j, in packed coordinates (`odeco.tensors.coordinates`), are a
+vector z with C(d+2, 2) numbers, and M = E[zzᵀ] has all moments up to the fourth. `sum_entries` and
+`sum_products` add up M, or its product with a matrix W, over one chunk of rows, in double
+precision.
 
-Every row is added to one of `N_GROUPS` groups, which are drawn at random. So groups are alike in whatever order rows
-come: sorted, or with a period. The draws depend on the rows of the chunk, and on nothing else, so that every reader of
-the chunk makes the same ones. Standard errors are those of the jackknife, which leaves out one group after another
-(Busing, Meijer and van der Leeden 1999, for groups of unequal size).
+Every row is added to one of `N_GROUPS` groups, which are drawn at random. So groups are alike in
+whatever order rows come: sorted, or with a period. The draws depend on the rows of the chunk, and
+on nothing else, so that every reader of the chunk makes the same ones. Standard errors are those of
+the jackknife, which leaves out one group after another (Busing, Meijer and van der Leeden 1999, for
+groups of unequal size).
 
-`PairMoments` holds M or M W. With z_c = K z for the pairs of y − μ, the central moment is K M Kᵀ, and the cumulant is
-this minus what a Gaussian with the same covariance C has, p pᵀ + 2 C ⊗ C for the pairs p of C.
+`PairMoments` holds M or M W. With z_c = K z for the pairs of y − μ, the central moment is K M Kᵀ,
+and the cumulant is this minus what a Gaussian with the same covariance C has, p pᵀ + 2 C ⊗ C for
+the pairs p of C.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ _PARALLEL_WORK = 2**22
 _MIN_VARIANCE = 1e-10
 
 
-# Sums over a chunk ----------------------------------------------------------------------------------------------------
+# Sums over a chunk --------------------------------------------------------------------------------
 
 
 def n_entries(dimension: int) -> int:
@@ -66,14 +69,18 @@ def width_of(block: DataArray) -> int:
 
 
 def with_columns(frame: FloatArray, packed: FloatArray) -> FloatArray:
-    """Return the block of a query for M W: the frame, d x (d+1), and every column of W as a symmetric matrix."""
+    """Return the block of a query for M W: the frame, d x (d+1), and every column of W as a
+    symmetric matrix.
+    """
     d = frame.shape[0]
     matrices = PackedCoordinates(d, 2).slices(packed, packed)
     return np.hstack([frame, matrices.transpose(0, 2, 1).reshape(d, -1)])
 
 
 def group_numbers(chunk: Any) -> IndexArray:
-    """Return the group of each row, drawn with a seed that is the sum of the bits of all numbers in the rows."""
+    """Return the group of each row, drawn with a seed that is the sum of the bits of all numbers in
+    the rows.
+    """
     numbers = np.ascontiguousarray(stored_numbers(chunk))
     key = int(np.sum(numbers.view(f"u{numbers.dtype.itemsize}"), dtype=np.uint64))
     groups: IndexArray = np.random.default_rng(key).integers(N_GROUPS, size=chunk.shape[0])
@@ -91,16 +98,22 @@ def sum_entries(chunk: Any, frame: FloatArray) -> FloatArray:
 
     def contract(columns: FloatArray) -> FloatArray:
         pairs = columns[first] * columns[second]
-        parts = [(columns[: j + 1] * columns[j]) @ pairs[start:].T for j, start in enumerate(starts)]
+        parts = [
+            (columns[: j + 1] * columns[j]) @ pairs[start:].T for j, start in enumerate(starts)
+        ]
         return np.concatenate([part.ravel() for part in parts])
 
     return _added(contract, chunk, frame, (n_entries(size - 1),))
 
 
 def sum_products(chunk: Any, block: FloatArray) -> FloatArray:
-    """Return Σ z (zᵀW, √2 yᵀ, 1), C(d+2, 2) x (m+d+1), of every group: M times W and the pairs with the constant."""
-    d, m = block.shape[0], width_of(block)
-    frame, pairs = block[:, : d + 1], PackedCoordinates(d + 1, 2)
+    """Return Σ z (zᵀW, √2 yᵀ, 1), C(d+2, 2) x (m+d+1), of every group: M times W and the pairs with
+    the constant.
+    """
+    d = block.shape[0]
+    m = width_of(block)
+    frame = block[:, : d + 1]
+    pairs = PackedCoordinates(d + 1, 2)
     inner = PackedCoordinates(d, 2)
     matrices = block[:, d + 1 :].reshape(d, m, d)
     weights = matrices[inner.tuples[0], :, inner.tuples[1]] * inner.scales[:, None]
@@ -115,8 +128,11 @@ def sum_products(chunk: Any, block: FloatArray) -> FloatArray:
 
 
 def _added(contract: Any, chunk: Any, frame: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-    """Return the sums over the rows of every group, in their order, whatever the number of threads."""
-    d, groups = frame.shape[0], group_numbers(chunk)
+    """Return the sums over the rows of every group, in their order, whatever the number of
+    threads.
+    """
+    d = frame.shape[0]
+    groups = group_numbers(chunk)
     height = max(64, _PAIRS_SIZE // n_pairs(d))
 
     totals = np.zeros((N_GROUPS, *shape))
@@ -126,12 +142,16 @@ def _added(contract: Any, chunk: Any, frame: FloatArray, shape: tuple[int, ...])
         with np.errstate(all="ignore"):  # rows that are not finite are found by their sum
             for start in range(0, len(rows), height):
                 part = chunk[rows[start : start + height]]
-                dense = (part.toarray() if is_sparse(part) else part).astype(np.float64) - frame[:, d]
+                dense = (part.toarray() if is_sparse(part) else part).astype(np.float64) - frame[
+                    :, d
+                ]
                 columns = np.ones((d + 1, dense.shape[0]))
                 np.matmul(frame[:, :d].T, dense.T, out=columns[:d])
                 totals[number] += contract(columns)
 
-    for _ in map_blocks(sum_group, range(N_GROUPS), parallel=chunk.shape[0] * math.prod(shape) >= _PARALLEL_WORK):
+    for _ in map_blocks(
+        sum_group, range(N_GROUPS), parallel=chunk.shape[0] * math.prod(shape) >= _PARALLEL_WORK
+    ):
         pass
     return totals
 
@@ -161,7 +181,7 @@ def _places(dimension: int) -> NDArray[np.int32]:
     return places
 
 
-# The moments of all rows ----------------------------------------------------------------------------------------------
+# The moments of all rows --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,8 +206,12 @@ class PairMoments:
     cumulant: bool
 
     @classmethod
-    def of(cls, mean: FloatArray, frame: FloatArray, basis: FloatArray | None, *, cumulant: bool) -> PairMoments:
-        """Return the moments whose distinct entries, or whose products with W, are given as one vector."""
+    def of(
+        cls, mean: FloatArray, frame: FloatArray, basis: FloatArray | None, *, cumulant: bool
+    ) -> PairMoments:
+        """Return the moments whose distinct entries, or whose products with W, are given as one
+        vector.
+        """
         d = frame.shape[0]
         if basis is None:
             return cls(as_matrix(mean, d), frame, None, cumulant)
@@ -205,15 +229,24 @@ class PairMoments:
 
     @property
     def centre(self) -> FloatArray:
-        """The point that moments are taken about, in the frame: the mean, or the origin of the rows."""
-        return self._frame_mean if self.cumulant else -self.frame[:, -1] @ self.frame[:, :-1]
+        """The point that moments are taken about, in the frame: the mean, or the origin of the
+        rows.
+        """
+        if self.cumulant:
+            return self._frame_mean
+        return -self.frame[:, -1] @ self.frame[:, :-1]
 
     @cached_property
     def second(self) -> FloatArray:
         """The second moment about the centre, in the frame: the covariance of a cumulant."""
-        mean, centre = self._frame_mean, self.centre
-        moment = self.pairs.slices(self.products[: self.pairs.size, -1:], self.products[:1])[:, :, 0]
-        return np.asarray(moment - np.outer(mean, centre) - np.outer(centre, mean) + np.outer(centre, centre))
+        mean = self._frame_mean
+        centre = self.centre
+        moment = self.pairs.slices(self.products[: self.pairs.size, -1:], self.products[:1])[
+            :, :, 0
+        ]
+        return np.asarray(
+            moment - np.outer(mean, centre) - np.outer(centre, mean) + np.outer(centre, centre)
+        )
 
     @property
     def covariance(self) -> FloatArray:
@@ -224,13 +257,19 @@ class PairMoments:
     @property
     def mean(self) -> FloatArray:
         """The mean of the rows as they are."""
-        return np.asarray(self.frame[:, -1] + np.linalg.solve(self.frame[:, :-1].T, self._frame_mean))
+        return np.asarray(
+            self.frame[:, -1] + np.linalg.solve(self.frame[:, :-1].T, self._frame_mean)
+        )
 
     @cached_property
     def flattening(self) -> FloatArray:
         """The flattening of the fourth moment about the centre, or of the cumulant, times W."""
-        pairs, centre, size = self.pairs, self.centre, self.pairs.size
-        shift = _pack(pairs, _symmetric_products(centre)) / math.sqrt(2)  # pairs of y μᵀ + μ yᵀ, by √2 y
+        pairs = self.pairs
+        centre = self.centre
+        size = self.pairs.size
+        shift = _pack(pairs, _symmetric_products(centre)) / math.sqrt(
+            2
+        )  # pairs of y μᵀ + μ yᵀ, by √2 y
         constant = pairs.powers(centre[:, None])
         basis = np.eye(size) if self.basis is None else self.basis
         m = basis.shape[1]
@@ -249,18 +288,23 @@ class PairMoments:
         return np.asarray(core + core.T) / 2
 
     def whitener(self) -> Whitener:
-        """Return the map to coordinates in which the second moment is the identity, for directions that have one."""
+        """Return the map to coordinates in which the second moment is the identity, for directions
+        that have one.
+        """
         values, vectors = np.linalg.eigh(self.second)  # nearly white already where rows vary at all
         used = values > _MIN_VARIANCE * max(float(values[-1]), 0.0)
         if not used.any():
             raise ValueError(
-                "Rows must vary for a fourth moment to be decomposed. All rows are equal. Pass other rows."
+                "Rows must vary for a fourth moment to be decomposed. All rows are equal. Pass "
+                "other rows."
             )
         roots = np.sqrt(values[used])
         return Whitener(vectors[:, used] / roots, vectors[:, used] * roots)
 
     def tensor(self, whitener: Whitener, rank: int | None) -> FlattenedTensor | FactoredTensor:
-        """Return the tensor in whitened coordinates; with W, as a matrix of this rank (Nyström's method)."""
+        """Return the tensor in whitened coordinates; with W, as a matrix of this rank (Nyström's
+        method).
+        """
         forward = whitener.forward.T
         if self.basis is None:
             half = congruent(forward, self.core, self.pairs)
@@ -269,9 +313,13 @@ class PairMoments:
         values, vectors = np.linalg.eigh(self.core)
         first = np.argsort(-np.abs(values), kind="stable")
         kept = first[: len(first) if rank is None else rank]
-        left, root = np.linalg.qr(congruent(forward, self.flattening @ vectors[:, kept], self.pairs))
+        left, root = np.linalg.qr(
+            congruent(forward, self.flattening @ vectors[:, kept], self.pairs)
+        )
         inner, turned = np.linalg.eigh((root / values[kept]) @ root.T)
-        noise = values[first[len(kept) :]] * math.sqrt(self.pairs.size / len(values))  # of all pairs, not those of W
+        noise = values[first[len(kept) :]] * math.sqrt(
+            self.pairs.size / len(values)
+        )  # of all pairs, not those of W
         return FactoredTensor(left @ turned, inner, forward.shape[0], noise=noise)
 
 
@@ -307,14 +355,20 @@ class GroupMeans:
     cumulant: bool
 
     def of(self, chosen: Any) -> PairMoments:
-        """Return the moments of the chosen groups; the last number of a sum is the number of its rows."""
+        """Return the moments of the chosen groups; the last number of a sum is the number of its
+        rows.
+        """
         total = chosen @ self.groups
         return PairMoments.of(total / total[-1], self.frame, self.basis, cumulant=self.cumulant)
 
-    def held_out(self, chosen: BoolArray, values: Callable[[PairMoments], FloatArray]) -> tuple[FloatArray, FloatArray]:
+    def held_out(
+        self, chosen: BoolArray, values: Callable[[PairMoments], FloatArray]
+    ) -> tuple[FloatArray, FloatArray]:
         """Return values of the moments of the chosen groups, and their standard errors."""
         whole = values(self.of(chosen))
-        parts = np.array([values(self.of(chosen & ~one)) for one in np.eye(len(chosen), dtype=bool)[chosen]])
+        parts = np.array(
+            [values(self.of(chosen & ~one)) for one in np.eye(len(chosen), dtype=bool)[chosen]]
+        )
         return whole, jackknife(whole, parts, self.groups[chosen, -1])
 
 

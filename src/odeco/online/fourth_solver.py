@@ -1,27 +1,30 @@
 """One pass over rows for their fourth moment or cumulant, and more components than columns.
 
-The first rows are kept, to choose the frame of the coordinates. All rows are then added up in groups
-(`odeco.online.fourth_moment`). A cumulant is decomposed in coordinates in which the covariance is the identity: there
-the sampling errors of all pairs have about the same size. So is a raw moment whose number of components is selected,
-from rows without noise. With a given number it is decomposed as it is, because noise in the rows is part of a raw
-moment, and as large as the components where all directions are made equal. For the standard errors, each group is left
-out in turn, and all components take one Gauss-Newton step.
+The first rows are kept, to choose the frame of the coordinates. All rows are then added up in
+groups (`odeco.online.fourth_moment`). A cumulant is decomposed in coordinates in which the
+covariance is the identity: there the sampling errors of all pairs have about the same size. So is a
+raw moment whose number of components is selected, from rows without noise. With a given number it
+is decomposed as it is, because noise in the rows is part of a raw moment, and as large as the
+components where all directions are made equal. For the standard errors, each group is left out in
+turn, and all components take one Gauss-Newton step.
 
-Where the d⁴/24 distinct moments are too many, only the product of the flattening with a matrix W is added up, of d² m/2
-numbers. The columns of W are a basis of the leading eigenvectors of the flattening of the first rows, of the half that
-finds eigenvectors: a range finder whose last step takes all rows.
+Where the d⁴/24 distinct moments are too many, only the product of the flattening with a matrix W is
+added up, of d² m/2 numbers. The columns of W are a basis of the leading eigenvectors of the
+flattening of the first rows, of the half that finds eigenvectors: a range finder whose last step
+takes all rows.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from odeco._util.arguments import check_count, largest, ordinary_bits
-from odeco._util.state import array_field, require, usable_array
+from odeco._util.state import State, array_field, require, usable_array
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import core_width
@@ -30,7 +33,6 @@ from odeco.cp.symmetric import SymmetricProblem
 from odeco.cp.whitening import Whitener
 from odeco.errors import BadRowError, StreamEndedError
 from odeco.io.rows import is_sparse, stored_numbers
-from odeco.online.batches import StreamSolver, check_n_rows
 from odeco.online.fourth_moment import (
     N_GROUPS,
     FourthComponents,
@@ -39,22 +41,27 @@ from odeco.online.fourth_moment import (
     group_numbers,
     n_entries,
     n_pairs,
-    sum_entries,
     sum_products,
     with_columns,
 )
+from odeco.online.queries import FourthEntries, FourthProducts, Query, Rows, no_vectors
 from odeco.online.selection import fit_fourth, select_fourth_rank, with_resolution
 from odeco.power.steps import gauss_newton_step
 from odeco.tensors.components import Components, no_components
 from odeco.tensors.coordinates import FactoredTensor, FlattenedTensor
 
 #: Rows of a segment, and segments that workers of a cluster add up at a time.
-_SEGMENT, _N_SEGMENTS = 2**16, 16
+_SEGMENT = 2**16
+_N_SEGMENTS = 16
 
-#: The fewest first rows, and how many there are for each column; with W there are this many times as many.
-_FEWEST_ROWS, _ROWS_PER_COLUMN, _ROWS_FOR_BASIS = 1000, 10, 16
+#: The fewest first rows, and how many there are for each column; with W there are this many times
+#: as many.
+_FEWEST_ROWS = 1000
+_ROWS_PER_COLUMN = 10
+_ROWS_FOR_BASIS = 16
 
-#: Of coordinates scaled to variance 1, directions with less variance than this share of the largest are not enlarged.
+#: Of coordinates scaled to variance 1, directions with less variance than this share of the largest
+#: are not enlarged.
 _MIN_VARIANCE = 1e-4
 
 #: The jackknife and the choice of a number need groups of at least this many rows.
@@ -69,8 +76,8 @@ _N_ROUNDS = 3
 #: With W and an unknown number, the largest number of components for each column.
 _MOST_PER_COLUMN = 2
 
-#: Arrays of the size of a sum that a run holds: its groups, two levels of the tree of sums and a spare one, the sum
-#: over a chunk, the mean over a segment, and the groups after it.
+#: Arrays of the size of a sum that a run holds: its groups, two levels of the tree of sums and a
+#: spare one, the sum over a chunk, the mean over a segment, and the groups after it.
 _N_SUMS = 7 * N_GROUPS
 
 #: The shares of all groups in a file add up to 1 but for this.
@@ -86,7 +93,7 @@ def whole_bytes(dimension: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class FourthMomentSolver(StreamSolver):
+class FourthMomentSolver(State):
     """The sums of groups of rows; decomposed whenever a result is wanted.
 
     Attributes
@@ -109,8 +116,6 @@ class FourthMomentSolver(StreamSolver):
         The sum over each group, divided by the number of all rows.
     """
 
-    order: ClassVar[int] = 4
-
     dimension: int = array_field(kind="i", low=1)
     seed: int = array_field(kind="i", low=0)
     cumulant: bool = array_field(kind="b")
@@ -119,21 +124,40 @@ class FourthMomentSolver(StreamSolver):
     n_rows: int = array_field(kind="i", low=0, default=0)
     frame: FloatArray | None = array_field("d", None, rule=usable_array("d", None), default=None)
     basis: FloatArray | None = array_field(None, None, rule=usable_array(None, None), default=None)
-    groups: FloatArray = array_field("groups", None, rule=usable_array("groups", None), default=np.zeros((0, 0)))
+    groups: FloatArray = array_field(
+        "groups", None, rule=usable_array("groups", None), default=np.zeros((0, 0))
+    )
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
-        d, frame, basis = self.dimension, self.frame, self.basis
+        d = self.dimension
+        frame = self.frame
+        basis = self.basis
         begun = self.n_rows > 0
-        require((frame is not None) == begun, "it must have a frame after the first rows, and none before")
-        require((basis is not None) == (begun and self.width > 0), "it must have a basis if it was started with one")
+        require(
+            (frame is not None) == begun,
+            "it must have a frame after the first rows, and none before",
+        )
+        require(
+            (basis is not None) == (begun and self.width > 0),
+            "it must have a basis if it was started with one",
+        )
         if frame is not None:
             require(frame.shape == (d, d + 1), "its frame must have d rows and d + 1 columns")
-            require(np.linalg.cond(frame[:, :d]) < 1 / np.finfo(np.float64).eps, "its frame must be invertible")
+            require(
+                np.linalg.cond(frame[:, :d]) < 1 / np.finfo(np.float64).eps,
+                "its frame must be invertible",
+            )
             require(self.groups.shape == (N_GROUPS, self._size), "its groups must have all moments")
-            whole = bool(np.all(self.groups[:, -1] >= 0)) and abs(float(self.groups[:, -1].sum()) - 1) < _ROUNDING
+            whole = (
+                bool(np.all(self.groups[:, -1] >= 0))
+                and abs(float(self.groups[:, -1].sum()) - 1) < _ROUNDING
+            )
             require(whole, "its groups must have all rows")
-        require(basis is None or basis.shape == (n_pairs(d) - d - 1, self.width), "its basis must have all pairs")
+        require(
+            basis is None or basis.shape == (n_pairs(d) - d - 1, self.width),
+            "its basis must have all pairs",
+        )
 
     @classmethod
     def start(
@@ -146,13 +170,15 @@ class FourthMomentSolver(StreamSolver):
             check_count("n_components", n_components, 1, max(d, largest_rank(d, 4)), what)
         if whole_bytes(d) <= memory:
             return cls(d, seed, cumulant, 0, n_components)
-        width = min(n_pairs(d) - d - 1, core_width(n_pairs(d), n_components or _MOST_PER_COLUMN * d))
+        width = min(
+            n_pairs(d) - d - 1, core_width(n_pairs(d), n_components or _MOST_PER_COLUMN * d)
+        )
         needed = 8 * (_N_SUMS + _N_MATRICES) * n_pairs(d) * (width + d + 1)
         if needed > memory:
             raise ValueError(
-                f"`memory` must be at least {int(np.ceil(needed / 1e6)):,} megabytes for the fourth moment of {d} "
-                f"columns and {n_components or _MOST_PER_COLUMN * d} components. Got {memory / 1e6:g}. Pass more "
-                "memory, or fewer columns."
+                f"`memory` must be at least {int(np.ceil(needed / 1e6)):,} megabytes for the "
+                f"fourth moment of {d} columns and {n_components or _MOST_PER_COLUMN * d} "
+                f"components. Got {memory / 1e6:g}. Pass more memory, or fewer columns."
             )
         return cls(d, seed, cumulant, width, n_components)
 
@@ -160,19 +186,19 @@ class FourthMomentSolver(StreamSolver):
     def _size(self) -> int:
         """The number of numbers in a sum."""
         d = self.dimension
-        return n_entries(d) if not self.width else n_pairs(d) * (self.width + d + 1)
+        if not self.width:
+            return n_entries(d)
+        return n_pairs(d) * (self.width + d + 1)
 
-    @property
-    def query(self) -> Literal["rows", "entries", "pairs"]:
-        """What is needed next: rows for the frame, or sums over pairs."""
-        return "rows" if self.frame is None else "pairs" if self.width else "entries"
-
-    @property
-    def probes(self) -> FloatArray:
-        """The frame, with W if there is one; a block without columns while rows are kept."""
+    @cached_property
+    def query(self) -> Query:
+        """What is needed next: rows for the frame, or sums over groups of rows."""
         if self.frame is None:
-            return np.empty((self.dimension, 0))
-        return self.frame if self.basis is None else with_columns(self.frame, self.basis)
+            return Rows(no_vectors(self.dimension), 4, (self.n_rows_wanted,))
+        sizes = [self.n_rows_wanted] * _N_SEGMENTS
+        if self.basis is None:
+            return FourthEntries(self.frame, 4, sizes)
+        return FourthProducts(with_columns(self.frame, self.basis), 4, sizes)
 
     @property
     def n_rows_wanted(self) -> int:
@@ -183,71 +209,76 @@ class FourthMomentSolver(StreamSolver):
         return _SEGMENT
 
     @property
-    def next_segments(self) -> list[int]:
-        """The sizes of the next segments with the same query."""
-        return [self.n_rows_wanted] * (1 if self.frame is None else _N_SEGMENTS)
-
-    @property
-    def components(self) -> Components:
-        """None: components are found when a result is wanted."""
-        return no_components(self.dimension, 4)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there are rows enough for a result."""
-        return self.frame is not None
-
-    @property
     def status(self) -> str:
         """What the next reply is for."""
-        return "collecting rows for coordinates" if self.frame is None else "adding up the fourth moment"
+        if self.frame is None:
+            return "collecting rows for coordinates"
+        return "adding up the fourth moment"
 
-    def advance(self, reply: Any, n_rows: int | None = None) -> FourthMomentSolver:
+    def advance(self, reply: Any, n_rows: int) -> FourthMomentSolver:
         """Return the state after the first rows, or after a mean over `n_rows` rows."""
-        n_rows = check_n_rows(n_rows)
         if self.frame is None:
             return self._begun(reply)
         n_all = self.n_rows + n_rows
         groups = self.groups + n_rows / n_all * (reply.reshape(N_GROUPS, -1) - self.groups)
         return replace(self, groups=groups, n_rows=n_all)
 
-    def so_far(self, reply: Any, n_rows: int) -> FourthComponents | FourthMomentSolver:
-        """Return the best estimate from all rows, given those since the last reply, which may be none."""
-        after = self.advance(reply, n_rows) if n_rows else self
-        if after.frame is None:
-            return after
+    def with_rows(self, rows: Any) -> FourthMomentSolver:
+        """Return the state after all of these rows, which are a batch."""
+        reply = rows if self.frame is None else self.query.mean_over(rows)
+        return self.advance(reply, int(rows.shape[0]))
+
+    def decomposed(self) -> FourthComponents:
+        """Return the components of the moment of all rows, of which there must be some."""
+        if self.frame is None:
+            raise StreamEndedError(
+                "There must be rows to decompose their fourth moment. Got none. Pass rows."
+            )
         with one_blas_thread():  # results must not depend on the number of threads
-            return after._decomposed(GroupMeans(after.groups, after.frame, after.basis, after.cumulant))
+            return self._decomposed(GroupMeans(self.groups, self.frame, self.basis, self.cumulant))
 
     def _decomposed(self, means: GroupMeans) -> FourthComponents:
         """Return the components of the moment of all groups together, and their errors."""
-        k, frame, n_groups, evidence = self.n_components, means.frame, len(means.groups), None
-        moments, counts = means.of(np.ones(n_groups, bool)), self.n_rows * means.groups[:, -1]
+        k = self.n_components
+        frame = means.frame
+        n_groups = len(means.groups)
+        evidence = None
+        moments = means.of(np.ones(n_groups, bool))
+        counts = self.n_rows * means.groups[:, -1]
         enough = float(counts.min()) >= _ROWS_PER_GROUP
         whitener = moments.whitener()
-        if k is not None and not self.cumulant:  # as they are: whitening would enlarge the noise in the rows
+        if (
+            k is not None and not self.cumulant
+        ):  # as they are: whitening would enlarge the noise in the rows
             whitener = Whitener(np.eye(len(frame)), np.eye(len(frame)))
         if k is None:
             if not enough:
                 raise ValueError(
-                    f"The number of components of a fourth moment is selected from {n_groups} groups of at least "
-                    f"{_ROWS_PER_GROUP} rows. Got {self.n_rows} rows in all. Pass more rows, or n_components as an int."
+                    f"The number of components of a fourth moment is selected from {n_groups} "
+                    f"groups of at least {_ROWS_PER_GROUP} rows. Got {self.n_rows} rows in all. "
+                    "Pass more rows, or n_components as an int."
                 )
             evidence = select_fourth_rank(means, whitener, self.seed)
             k = evidence.rank
         if k == 0:
-            return FourthComponents(no_components(len(frame), 4), None, evidence, moments, (), counts)
+            return FourthComponents(
+                no_components(len(frame), 4), None, evidence, moments, (), counts
+            )
         inside = fit_fourth(moments.tensor(whitener, k), k, self.seed)
         if evidence is not None:
             evidence = with_resolution(evidence, means, whitener, inside)
-        lift: FloatArray = np.linalg.solve(frame[:, :-1].T, whitener.backward).astype(np.float64, copy=False)
+        lift: FloatArray = np.linalg.solve(frame[:, :-1].T, whitener.backward).astype(
+            np.float64, copy=False
+        )
         found = FourthComponents(_lifted(inside, lift), None, evidence, moments, (), counts)
         if not enough:
             return found
         without = [means.of(np.arange(n_groups) != number) for number in range(n_groups)]
         steps = [_lifted(_one_step(each.tensor(whitener, k), inside), lift) for each in without]
         weights = found.jackknife(found.components.weights, [each.weights for each in steps])
-        angles = np.linalg.norm(found.jackknife(found.components.vectors, [each.vectors for each in steps]), axis=0)
+        angles = np.linalg.norm(
+            found.jackknife(found.components.vectors, [each.vectors for each in steps]), axis=0
+        )
         errors = weights, np.minimum(angles, math.pi / 2)
         return replace(found, errors=errors, left_out=tuple(zip(without, steps, strict=True)))
 
@@ -260,24 +291,30 @@ class FourthMomentSolver(StreamSolver):
         bound = 2.0 ** (ordinary_bits(np.dtype(np.float64)) // 4)
         if size > 0 and not 1 / bound < size < bound:
             raise BadRowError(
-                f"Rows must have a size between {1 / bound:.1g} and {bound:.1g} for their fourth moment. The largest "
-                f"entry is {size:.3g}. Multiply all rows by a constant."
+                f"Rows must have a size between {1 / bound:.1g} and {bound:.1g} for their fourth "
+                f"moment. The largest entry is {size:.3g}. Multiply all rows by a constant."
             )
         with one_blas_thread():  # results must not depend on the number of threads
-            frame = _frame(rows, white=self.cumulant or self.n_components is None, centred=self.cumulant)
+            frame = _frame(
+                rows, white=self.cumulant or self.n_components is None, centred=self.cumulant
+            )
             after = replace(self, frame=frame)
             if self.width:
                 half = rows[np.flatnonzero(group_numbers(rows) % 2 == 0)]
-                after = replace(after, basis=_leading(half, frame, self.width, self.seed, cumulant=self.cumulant))
-        totals = sum_products(rows, after.probes) if self.width else sum_entries(rows, frame)
+                after = replace(
+                    after,
+                    basis=_leading(half, frame, self.width, self.seed, cumulant=self.cumulant),
+                )
+        totals = after.query.over(rows)
         return replace(after, groups=totals.reshape(N_GROUPS, -1) / n_rows, n_rows=n_rows)
 
 
 def _frame(rows: Any, *, white: bool, centred: bool) -> FloatArray:
-    """Return a map and a shift to coordinates of mean about 0, if centred, and of second moment about I, if white.
+    """Return a map and a shift to coordinates of mean about 0, if centred, and of second moment
+    about I, if white.
 
-    The map can be inverted: directions in which these rows do not vary are left as they are. If the coordinates need
-    not be white, the rows are only divided by their root mean square.
+    The map can be inverted: directions in which these rows do not vary are left as they are. If the
+    coordinates need not be white, the rows are only divided by their root mean square.
     """
     dense = (rows.toarray() if is_sparse(rows) else rows).astype(np.float64)
     d = dense.shape[1]
@@ -288,23 +325,31 @@ def _frame(rows: Any, *, white: bool, centred: bool) -> FloatArray:
     deviations = np.sqrt(np.diagonal(moment))
     scale = np.where(deviations > 0, deviations, float(deviations.max()) or 1.0)
     values, vectors = np.linalg.eigh(moment / np.outer(scale, scale))
-    roots = np.sqrt(np.maximum(values, _MIN_VARIANCE * max(float(values[-1]), np.finfo(np.float64).tiny)))
+    roots = np.sqrt(
+        np.maximum(values, _MIN_VARIANCE * max(float(values[-1]), np.finfo(np.float64).tiny))
+    )
     return np.hstack([vectors / roots / scale[:, None], shift[:, None]])
 
 
 def _leading(rows: Any, frame: FloatArray, width: int, seed: int, *, cumulant: bool) -> FloatArray:
-    """Return a basis of the leading eigenvectors of the flattening of rows, from a few rounds of products."""
+    """Return a basis of the leading eigenvectors of the flattening of rows, from a few rounds of
+    products.
+    """
     pairs = n_pairs(frame.shape[0]) - frame.shape[0] - 1
     basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((pairs, width)))[0]
     for _ in range(_N_ROUNDS):
         total = sum_products(rows, with_columns(frame, basis)).sum(axis=0)
-        products = PairMoments.of(total.ravel() / rows.shape[0], frame, basis, cumulant=cumulant).flattening
+        products = PairMoments.of(
+            total.ravel() / rows.shape[0], frame, basis, cumulant=cumulant
+        ).flattening
         basis = np.linalg.qr(products)[0]
     return np.asarray(basis, np.float64)
 
 
 def _one_step(tensor: FlattenedTensor | FactoredTensor, found: Components) -> Components:
-    """Return components after one Gauss-Newton step towards the least-squares fit of another tensor."""
+    """Return components after one Gauss-Newton step towards the least-squares fit of another
+    tensor.
+    """
     problem = SymmetricProblem(tensor)
     signs, points = problem.as_points(found)
     descent = problem.descent(signs, points, problem.image(points))

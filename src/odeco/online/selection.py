@@ -1,31 +1,35 @@
 """Selection of the number of components of a stream, by held-out rows.
 
-**Cores of a block of rows.** The noise of a sample is neither white nor Gaussian, so no law of tensors of noise is
-used. Components are fitted to the core of one part of the rows, with 1, 2, 3, … of them. The other part is held out,
-and cut into groups. Let C be a fit and C + D the next, with one component more. For the core T of a group,
+**Cores of a block of rows.** The noise of a sample is neither white nor Gaussian, so no law of
+tensors of noise is used. Components are fitted to the core of one part of the rows, with 1, 2, 3, …
+of them. The other part is held out, and cut into groups. Let C be a fit and C + D the next, with
+one component more. For the core T of a group,
 
     w(T) = ⟨T − C, D⟩ − ‖D‖²/4,
 
-is by how much half a step from C towards C + D lowers ‖T − C‖². It is linear in T, and the groups are independent of
-each other and of C and D. If half of D leads no closer to the moment, the expectation of w is at most zero. A component
-that fits noise leads away: D then has nothing in common with the moment, and w is −‖D‖²/4 on average. A whole step
-would require more, that D be right within a half; where the relative error of the weight of a true component is s, w is
-3/(4 s) standard errors above zero, where it would be 1/(2 s).
+is by how much half a step from C towards C + D lowers ‖T − C‖². It is linear in T, and the groups
+are independent of each other and of C and D. If half of D leads no closer to the moment, the
+expectation of w is at most zero. A component that fits noise leads away: D then has nothing in
+common with the moment, and w is −‖D‖²/4 on average. A whole step would require more, that D be
+right within a half; where the relative error of the weight of a true component is s, w is 3/(4 s)
+standard errors above zero, where it would be 1/(2 s).
 
-Two tests decide whether w is above zero. Its mean over its standard error has Student's distribution. And the number of
-groups in which it is above zero is binomial: means over many rows are above and below their expectation equally often.
-A component with heavy tails, most of which comes from few rows, varies so much between groups that its mean says
-little, while it is above zero in all of them. The p-value is that of both tests together: twice the smaller one.
+Two tests decide whether w is above zero. Its mean over its standard error has Student's
+distribution. And the number of groups in which it is above zero is binomial: means over many rows
+are above and below their expectation equally often. A component with heavy tails, most of which
+comes from few rows, varies so much between groups that its mean says little, while it is above zero
+in all of them. The p-value is that of both tests together: twice the smaller one.
 
-Components that are too weak to be detected are counted as in tensors: from how far those that are detected are above
-the detection level (`expected_undetected`). That level is the larger of two. A component with a smaller gain than that
-of the next component, in the rows that it was fitted to, would not have been found there. And a component must be above
-zero in nearly all held-out groups: by a standard deviation of one group. Where many components are expected below the
-level, one with a moderate p-value is more likely real than not, and is kept; the evidence then states the doubt.
+Components that are too weak to be detected are counted as in tensors: from how far those that are
+detected are above the detection level (`expected_undetected`). That level is the larger of two. A
+component with a smaller gain than that of the next component, in the rows that it was fitted to,
+would not have been found there. And a component must be above zero in nearly all held-out groups:
+by a standard deviation of one group. Where many components are expected below the level, one with a
+moderate p-value is more likely real than not, and is kept; the evidence then states the doubt.
 
-**Fourth moments.** The number is that of the eigenvectors of the flattening of half of the groups of rows that the
-other half confirms. More components than dimensions are found by the subspace power method and least squares
-(`odeco.cp.overcomplete`).
+**Fourth moments.** The number is that of the eigenvectors of the flattening of half of the groups
+of rows that the other half confirms. More components than dimensions are found by the subspace
+power method and least squares (`odeco.cp.overcomplete`).
 """
 
 from __future__ import annotations
@@ -56,13 +60,15 @@ from odeco.tensors.coordinates import FactoredTensor, FlattenedTensor
 from odeco.tensors.dense import DenseTensor, symmetrize
 from odeco.tensors.oracle import Oracle
 
-#: Groups of rows that are held out. Their spread gives the standard errors, with one degree of freedom less.
+#: Groups of rows that are held out. Their spread gives the standard errors, with one degree of
+#: freedom less.
 N_GROUPS = 16
 
 #: The share of a step from one fit to the next that is tested on held-out rows.
 _STEP = 0.5
 
-#: Number of further components that are tried before the search ends; twice this number while one is in doubt.
+#: Number of further components that are tried before the search ends; twice this number while one
+#: is in doubt.
 _PATIENCE = 2
 
 #: p-values above this are unremarkable.
@@ -78,7 +84,7 @@ _LEAST_EXPLAINED = 0.5
 _N_SPLITS = 3
 
 
-# Cores of a block of rows ---------------------------------------------------------------------------------------------
+# Cores of a block of rows -------------------------------------------------------------------------
 
 
 class HeldOut:
@@ -96,7 +102,9 @@ class HeldOut:
         Draws the starts.
     """
 
-    def __init__(self, fitted: FloatArray, held: Sequence[FloatArray], most: int, seed: int) -> None:
+    def __init__(
+        self, fitted: FloatArray, held: Sequence[FloatArray], most: int, seed: int
+    ) -> None:
         self.tensor = DenseTensor(symmetrize(fitted))
         self._held = [DenseTensor(symmetrize(core)) for core in held]
         problem = SymmetricProblem(self.tensor, self.tensor.squared_norm())
@@ -108,19 +116,28 @@ class HeldOut:
         return self.fits.fit(rank).components
 
     def gain(self, rank: int) -> float:
-        """Return the root of what the last of `rank` components takes off the squared misfit there."""
-        return math.sqrt(max(0.0, self.fits.fit(rank).explained - self.fits.fit(rank - 1).explained))
+        """Return the root of what the last of `rank` components takes off the squared misfit
+        there.
+        """
+        return math.sqrt(
+            max(0.0, self.fits.fit(rank).explained - self.fits.fit(rank - 1).explained)
+        )
 
     def worth(self, old: Components, new: Components) -> FloatArray:
-        """Return w for each group: by how much half a step from one fit to another lowers the squared misfit."""
+        """Return w for each group: by how much half a step from one fit to another lowers the
+        squared misfit.
+        """
         with one_blas_thread():
             values = np.array([_inner(new, core) - _inner(old, core) for core in self._held])
-        crossed, squared = _inner(old, new), _inner(old, old)
+        crossed = _inner(old, new)
+        squared = _inner(old, old)
         distance = _inner(new, new) - 2 * crossed + squared
         return values - (crossed - squared) - _STEP / 2 * distance
 
     def worth_of_each(self, components: Components) -> list[FloatArray]:
-        """Return w of each component: for a step to it from the others, these with weights fitted anew."""
+        """Return w of each component: for a step to it from the others, these with weights fitted
+        anew.
+        """
         worth = []
         for index in range(components.n_components):
             others = np.delete(components.vectors, index, axis=1)
@@ -130,7 +147,9 @@ class HeldOut:
 
 
 def p_value(worth: FloatArray) -> float:
-    """Return the p-value of w over groups, by its mean and by its signs, if there is no further component."""
+    """Return the p-value of w over groups, by its mean and by its signs, if there is no further
+    component.
+    """
     least = np.finfo(np.float64).eps * float(np.max(np.abs(worth), initial=0.0))
     error = float(np.std(worth, ddof=1)) / math.sqrt(worth.size)
     in_errors = float(np.mean(worth)) / max(error, least) if least > 0 else 0.0
@@ -145,8 +164,8 @@ class Following(NamedTuple):
     Attributes
     ----------
     weight, gain : float
-        The weight of the next component, and the root of the decrease of the squared misfit of the rows that it was
-        fitted to.
+        The weight of the next component, and the root of the decrease of the squared misfit of the
+        rows that it was fitted to.
     level : float
         The gain from which on a component would have been kept.
     undetected : float
@@ -163,14 +182,17 @@ class Following(NamedTuple):
 
     @property
     def odds(self) -> float:
-        """The odds that the number of components with the smallest p-value is right, against chance.
+        """The odds that the number of components with the smallest p-value is right, against
+        chance.
 
-        The expected number of undetected components are the odds before the test. A p-value p < 1/e raises them by a
-        factor of at most 1/(−e p ln p) (Sellke, Bayarri and Berger, The American Statistician 2001). Of several tests,
-        the smallest p-value is multiplied by their number.
+        The expected number of undetected components are the odds before the test. A p-value p < 1/e
+        raises them by a factor of at most 1/(−e p ln p) (Sellke, Bayarri and Berger, The American
+        Statistician 2001). Of several tests, the smallest p-value is multiplied by their number.
         """
         share = min(self.chances) * len(self.chances)
-        return self.undetected / (-math.e * share * math.log(share)) if 0 < share < 1 / math.e else 0.0
+        if 0 < share < 1 / math.e:
+            return self.undetected / (-math.e * share * math.log(share))
+        return 0.0
 
 
 def select_on_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
@@ -188,13 +210,20 @@ def select_on_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
 
 
 def _kept(rows: HeldOut, rank: int) -> tuple[int, Following | None]:
-    """Return the number of components with small p-values, from `rank` on, and what follows them, if anything."""
-    tried, chances, fits = rank + 1, list[float](), rows.fits
+    """Return the number of components with small p-values, from `rank` on, and what follows them,
+    if anything.
+    """
+    tried = rank + 1
+    chances = list[float]()
+    fits = rows.fits
     while tried <= rows.most and not fits.exhausted(tried - 1) and _go_on(chances):
-        fits.add(tried - 1, fits.next(tried - 1)[0])  # started where the last fit leaves most, and all anew
+        fits.add(
+            tried - 1, fits.next(tried - 1)[0]
+        )  # started where the last fit leaves most, and all anew
         chances.append(p_value(rows.worth(rows.fit(rank), rows.fit(tried))))
         if chances[-1] <= SIGNIFICANCE:
-            rank, chances = tried, []
+            rank = tried
+            chances = []
         tried += 1
     return rank, _following(rows, rank, chances) if chances else None
 
@@ -206,7 +235,8 @@ def _go_on(chances: list[float]) -> bool:
 
 
 def _following(rows: HeldOut, rank: int, chances: list[float]) -> Following:
-    old, new = rows.fit(rank), rows.fit(rank + 1)
+    old = rows.fit(rank)
+    new = rows.fit(rank + 1)
     gain = max(rows.gain(rank + 1), np.finfo(np.float64).tiny)
     deviation = float(np.std(rows.worth(old, new), ddof=1)) / gain
     level = max(gain, deviation / (1 - _STEP / 2))
@@ -216,8 +246,12 @@ def _following(rows: HeldOut, rank: int, chances: list[float]) -> Following:
     return Following(weakest, gain, level, undetected, chances)
 
 
-def _evidence(rows: HeldOut, found: Components, following: Following | None, doubt: float) -> RankEvidence:
-    """Return the evidence for what was found; `doubt` is the probability that one of them is not real."""
+def _evidence(
+    rows: HeldOut, found: Components, following: Following | None, doubt: float
+) -> RankEvidence:
+    """Return the evidence for what was found; `doubt` is the probability that one of them is not
+    real.
+    """
     rank = found.n_components
     chances = np.array([p_value(each) for each in rows.worth_of_each(found)])
     over = max(doubt, float(np.max(chances, initial=0.0)))
@@ -234,7 +268,11 @@ def _evidence(rows: HeldOut, found: Components, following: Following | None, dou
         weights = np.append(found.weights, following.weight)
         levels = np.abs(weights) * (following.level / np.append(_heights(found), following.gain))
         chances = np.append(chances, least)
-        doubtful = [rank + 1 + place for place, chance in enumerate(following.chances) if chance < _UNREMARKABLE]
+        doubtful = [
+            rank + 1 + place
+            for place, chance in enumerate(following.chances)
+            if chance < _UNREMARKABLE
+        ]
     confidence = confidence if rank else 0.0
     candidates = [rank]
     if confidence < SURE:
@@ -251,10 +289,12 @@ def _heights(components: Components) -> FloatArray:
 
 def _inner(components: Components, tensor: Oracle) -> float:
     """Return the inner product of components with a tensor."""
-    return float(components.weights @ tensor.value(components.vectors)) if components.n_components else 0.0
+    if components.n_components:
+        return float(components.weights @ tensor.value(components.vectors))
+    return 0.0
 
 
-# Fourth moments -------------------------------------------------------------------------------------------------------
+# Fourth moments -----------------------------------------------------------------------------------
 
 
 def fit_fourth(tensor: FlattenedTensor | FactoredTensor, rank: int, seed: int) -> Components:
@@ -272,22 +312,26 @@ def fit_fourth(tensor: FlattenedTensor | FactoredTensor, rank: int, seed: int) -
 
 
 def select_fourth_rank(means: GroupMeans, whitener: Whitener, seed: int) -> RankEvidence:
-    """Return the number of eigenvectors of the flattening of half of the rows that the other half confirms.
+    """Return the number of eigenvectors of the flattening of half of the rows that the other half
+    confirms.
 
-    Their values in the other half are unbiased, because those rows had no part in their choice. The standard error of
-    such a value is that of the jackknife over its groups; neighbours in the order of size have similar ones, and
-    are pooled, because few groups say little. Values are tested at a level of `SIGNIFICANCE` divided by their number.
-    The weights of the evidence are these values, in coordinates in which the second moment is the identity.
+    Their values in the other half are unbiased, because those rows had no part in their choice. The
+    standard error of such a value is that of the jackknife over its groups; neighbours in the order
+    of size have similar ones, and are pooled, because few groups say little. Values are tested at a
+    level of `SIGNIFICANCE` divided by their number. The weights of the evidence are these values,
+    in coordinates in which the second moment is the identity.
 
-    Components have fewer unknowns than eigenvectors, so that fits of components tell more: where the values leave
-    little doubt, the confidence includes the chances that one component less, or one more, predicts the other half
-    as well (`_gains`).
+    Components have fewer unknowns than eigenvectors, so that fits of components tell more: where
+    the values leave little doubt, the confidence includes the chances that one component less, or
+    one more, predicts the other half as well (`_gains`).
     """
-    d, places = whitener.forward.shape[1], np.arange(len(means.groups))
+    d = whitener.forward.shape[1]
+    places = np.arange(len(means.groups))
     later = places % 2 == 1  # W was chosen by the others
     eigenvalues, vectors = np.linalg.eigh(_core(means.of(~later), whitener))
     first = np.argsort(-np.abs(eigenvalues), kind="stable")
-    vectors, signs = vectors[:, first], np.sign(eigenvalues[first])
+    vectors = vectors[:, first]
+    signs = np.sign(eigenvalues[first])
 
     def held_out(moments: PairMoments) -> FloatArray:
         return np.asarray(signs * np.sum(vectors * (_core(moments, whitener) @ vectors), axis=0))
@@ -296,9 +340,15 @@ def select_fourth_rank(means: GroupMeans, whitener: Whitener, seed: int) -> Rank
     squares = errors**2
     n_pooled = min(_POOLED, len(squares))
     window = np.ones(n_pooled)
-    pooled = np.convolve(squares, window, "same") / np.convolve(np.ones(len(squares)), window, "same")
+    pooled = np.convolve(squares, window, "same") / np.convolve(
+        np.ones(len(squares)), window, "same"
+    )
     deviations = np.sqrt(np.maximum(pooled, squares / 4))
-    rounding = np.finfo(np.float64).eps * len(squares) * max(float(np.abs(whole).max()), np.finfo(np.float64).tiny)
+    rounding = (
+        np.finfo(np.float64).eps
+        * len(squares)
+        * max(float(np.abs(whole).max()), np.finfo(np.float64).tiny)
+    )
     heights = whole / np.maximum(deviations, rounding)
     chances = np.minimum(1.0, ndtr(-heights) * len(heights))
     clear = chances <= SIGNIFICANCE
@@ -309,21 +359,32 @@ def select_fourth_rank(means: GroupMeans, whitener: Whitener, seed: int) -> Rank
     threshold = float(-ndtri(SIGNIFICANCE / len(heights)))
     confidence = 0.0
     if rank:
-        confidence = math.exp(-expected_undetected(heights[clear], threshold)) * (1 - float(chances[clear].max()))
+        confidence = math.exp(-expected_undetected(heights[clear], threshold)) * (
+            1 - float(chances[clear].max())
+        )
     if confidence >= SURE:
         last, following = _gains(means, whitener, rank, most, seed)
         confidence *= (1 - last) * min(1.0, following / USUAL_CHANCE)
     shown = np.argsort(chances, kind="stable")[: rank + 1]
-    candidates = (rank,) if confidence >= SURE else (rank, rank + 1, *([rank - 1] if rank > 1 else []))
-    return RankEvidence(rank, whole[shown], threshold * deviations[shown], chances[shown], confidence, candidates)
+    candidates: tuple[int, ...] = (rank,)
+    if confidence < SURE:
+        fewer = [rank - 1] if rank > 1 else []
+        candidates = (rank, rank + 1, *fewer)
+    return RankEvidence(
+        rank, whole[shown], threshold * deviations[shown], chances[shown], confidence, candidates
+    )
 
 
-def _gains(means: GroupMeans, whitener: Whitener, rank: int, most: int, seed: int) -> tuple[float, float]:
-    """Return the chances that the last of `rank` components, and one more, predict held-out rows no better.
+def _gains(
+    means: GroupMeans, whitener: Whitener, rank: int, most: int, seed: int
+) -> tuple[float, float]:
+    """Return the chances that the last of `rank` components, and one more, predict held-out rows no
+    better.
 
-    Components C are fitted to half T of the rows. The gain of one more is the decrease of ‖T' − C‖² for the other half
-    T', of which only ⟨T', C⟩ is not known exactly: its standard error is that of the jackknife over the groups. For one
-    more, the best of several fits counts, and the chance is multiplied by their number.
+    Components C are fitted to half T of the rows. The gain of one more is the decrease of ‖T' − C‖²
+    for the other half T', of which only ⟨T', C⟩ is not known exactly: its standard error is that of
+    the jackknife over the groups. For one more, the best of several fits counts, and the chance is
+    multiplied by their number.
     """
     odd = np.arange(len(means.groups)) % 2 == 1
     halves = (odd, ~odd) if means.basis is None else (odd,)  # W was chosen by rows of the others
@@ -336,15 +397,20 @@ def _gains(means: GroupMeans, whitener: Whitener, rank: int, most: int, seed: in
         squares = np.sort(np.linalg.eigvalsh(_core(seen, whitener)) ** 2)
         if explained < _LEAST_EXPLAINED * float(squares[-rank:].sum()):
             return 1.0, 1.0  # the tensor is not a sum of `rank` components
-        fewer = (
-            fit_fourth(seen.tensor(whitener, rank - 1), rank - 1, seed) if rank > 1 else no_components(fit.dimension, 4)
-        )
+        if rank > 1:
+            fewer = fit_fourth(seen.tensor(whitener, rank - 1), rank - 1, seed)
+        else:
+            fewer = no_components(fit.dimension, 4)
         more = _one_more(seen.tensor(whitener, rank + 1), fit, seed) if rank < most else []
         fits = [fewer, *more]
-        signs = np.where(np.arange(len(fits)) == 0, -1.0, 1.0)  # the gain of the last is what the others lack
+        signs = np.where(
+            np.arange(len(fits)) == 0, -1.0, 1.0
+        )  # the gain of the last is what the others lack
         excess = [each.squared_norm() - fit.squared_norm() for each in fits]
 
-        def gain(moments: PairMoments, fit: Components = fit, fits: list[Components] = fits) -> FloatArray:
+        def gain(
+            moments: PairMoments, fit: Components = fit, fits: list[Components] = fits
+        ) -> FloatArray:
             tensor = moments.tensor(whitener, rank + 1)
             overlaps = np.array([_inner(each, tensor) for each in (fit, *fits)])
             return np.asarray(overlaps[1:] - overlaps[0])
@@ -356,35 +422,49 @@ def _gains(means: GroupMeans, whitener: Whitener, rank: int, most: int, seed: in
     return float(chances[0]), min(1.0, (1 + _N_SPLITS) * float(chances[1]))
 
 
-def _one_more(tensor: FlattenedTensor | FactoredTensor, fit: Components, seed: int) -> list[Components]:
-    """Return fits with one component more: by the subspace power method, and with a component as two.
+def _one_more(
+    tensor: FlattenedTensor | FactoredTensor, fit: Components, seed: int
+) -> list[Components]:
+    """Return fits with one component more: by the subspace power method, and with a component as
+    two.
 
-    A fit of one component to two leaves their spread as the curvature of the residual (`SymmetricProblem.test_pairs`).
+    A fit of one component to two leaves their spread as the curvature of the residual
+    (`SymmetricProblem.test_pairs`).
     """
     fits = list[Components]()
     with contextlib.suppress(RankError):  # there is no other component
         fits.append(fit_fourth(tensor, fit.n_components + 1, seed))
-    residual, problem = tensor - fit, SymmetricProblem(tensor, tensor.squared_norm())
-    spreads, directions = [], []
+    residual = tensor - fit
+    problem = SymmetricProblem(tensor, tensor.squared_norm())
+    spreads = []
+    directions = []
     for weight, vector in zip(fit.weights, fit.vectors.T, strict=True):
         across = np.eye(fit.dimension) - np.outer(vector, vector)
-        values, vectors = np.linalg.eigh(math.copysign(1.0, weight) * (across @ residual.slice(vector) @ across))
+        values, vectors = np.linalg.eigh(
+            math.copysign(1.0, weight) * (across @ residual.slice(vector) @ across)
+        )
         spreads.append(float(values[-1]))
         directions.append(vectors[:, -1])
     for index in np.argsort(spreads)[::-1][:_N_SPLITS]:
         angle = min(math.sqrt(max(spreads[index], 0.0) / abs(fit.weights[index])), 1.0)
         if angle > 0:
-            both = fit.vectors[:, [index]] + np.array([[angle, -angle]]) * directions[index][:, None]
+            both = (
+                fit.vectors[:, [index]] + np.array([[angle, -angle]]) * directions[index][:, None]
+            )
             weights = np.append(np.delete(fit.weights, index), [fit.weights[index] / 2] * 2)
             split = Components(weights, np.hstack([np.delete(fit.vectors, index, axis=1), both]), 4)
             fits.append(refine(problem, split).components)
     return fits
 
 
-def with_resolution(evidence: RankEvidence, means: GroupMeans, whitener: Whitener, inside: Components) -> RankEvidence:
-    """Return the evidence with the angle at which two components may count as one, in whitened coordinates.
+def with_resolution(
+    evidence: RankEvidence, means: GroupMeans, whitener: Whitener, inside: Components
+) -> RankEvidence:
+    """Return the evidence with the angle at which two components may count as one, in whitened
+    coordinates.
 
-    The noise is that of the values at the components, where it is largest. With W, the angle is not known.
+    The noise is that of the values at the components, where it is largest. With W, the angle is not
+    known.
     """
     tensor = means.of(np.ones(len(means.groups), bool)).tensor(whitener, None)
     if not isinstance(tensor, FlattenedTensor):
@@ -394,7 +474,9 @@ def with_resolution(evidence: RankEvidence, means: GroupMeans, whitener: Whitene
         return moments.tensor(whitener, None).value(inside.vectors)
 
     errors = means.held_out(np.ones(len(means.groups), bool), values)[1]
-    deviation = max(float(np.sqrt(np.mean(errors**2))), tensor.rounding * float(np.abs(inside.weights).max()))
+    deviation = max(
+        float(np.sqrt(np.mean(errors**2))), tensor.rounding * float(np.abs(inside.weights).max())
+    )
     split, resolution = FlattenedProblem(tensor).test_pairs(inside, deviation)
     confidence = evidence.confidence * min(1.0, split / USUAL_SPLIT)
     return replace(evidence, confidence=confidence, resolution=resolution)
@@ -406,17 +488,24 @@ def _too_many_error(means: GroupMeans, rank: int, most: int, dimension: int) -> 
     if means.basis is not None:
         why = "Pass more `memory`, so that all moments are added up, or n_components as an int."
     elif not means.cumulant:
-        why = "Noise in the rows adds to all of a raw moment: pass moment='cumulant', or n_components as an int."
+        why = (
+            "Noise in the rows adds to all of a raw moment: pass moment='cumulant', or "
+            "n_components as an int."
+        )
     return RankError(
-        f"At most {most} components of a fourth moment of {dimension} directions can be told apart to select their "
-        f"number. At least {rank} stand clear of the sampling errors. {why}",
+        f"At most {most} components of a fourth moment of {dimension} directions can be told "
+        f"apart to select their number. At least {rank} stand clear of the sampling errors. {why}",
         no_components(dimension, 4),
     )
 
 
 def _core(moments: PairMoments, whitener: Whitener) -> FloatArray:
-    """Return the flattening in whitened coordinates, or inside the span of W, whose frame is nearly white."""
+    """Return the flattening in whitened coordinates, or inside the span of W, whose frame is nearly
+    white.
+    """
     if moments.basis is not None:
         return moments.core
     tensor = moments.tensor(whitener, None)
-    return tensor.matrix if isinstance(tensor, FlattenedTensor) else moments.core
+    if isinstance(tensor, FlattenedTensor):
+        return tensor.matrix
+    return moments.core

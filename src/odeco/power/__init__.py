@@ -1,4 +1,6 @@
-"""The tensor power method as a solver: it advances by one oracle reply at a time and never sees data."""
+"""The tensor power method as a solver: it advances by one oracle reply at a time and never sees
+data.
+"""
 
 from odeco._util.lazy import make_lazy
 

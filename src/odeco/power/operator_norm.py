@@ -10,20 +10,26 @@ from odeco.tensors.dense import as_oracle
 
 
 def operator_norm(
-    tensor: Any, *, n_restarts: int = 100, n_iterations: int = 500, tol: float = 1e-10, rng: RngLike = None
+    tensor: Any,
+    *,
+    n_restarts: int = 100,
+    n_iterations: int = 500,
+    tol: float = 1e-10,
+    rng: RngLike = None,
 ) -> float:
     """Return the largest |T(u, …, u)| over unit vectors u: the operator norm of a symmetric tensor.
 
-    Finding the operator norm is hard in general. The number that is returned is the best of `n_restarts` local
-    optima, so it is a lower bound. At even orders a restart whose first value is positive maximises, and one whose
-    first value is negative minimises.
+    Finding the operator norm is hard in general. The number that is returned is the best of
+    `n_restarts` local optima, so it is a lower bound. At even orders a restart whose first value is
+    positive maximises, and one whose first value is negative minimises.
 
     Parameters
     ----------
     tensor : array or Oracle
         A symmetric tensor.
     n_restarts, n_iterations : int
-        The number of starts, which are uniform on the sphere, and the largest number of iterations for each.
+        The number of starts, which are uniform on the sphere, and the largest number of iterations
+        for each.
     tol : float
         Iteration stops once all relative residuals are at most this.
     rng : None, int or numpy.random.Generator
@@ -40,7 +46,9 @@ def operator_norm(
     Examples
     --------
     >>> import numpy as np, odeco
-    >>> round(odeco.operator_norm(odeco.Components([1.0, -3.0], np.eye(4)[:, :2], order=4), rng=0), 12)
+    >>> round(
+    ...     odeco.operator_norm(odeco.Components([1.0, -3.0], np.eye(4)[:, :2], order=4), rng=0), 12
+    ... )
     3.0
     """
     oracle = as_oracle(tensor)

@@ -1,8 +1,10 @@
-"""The robust tensor power method: Algorithms 1, 2 and 3 of Wang and Anandkumar (2016), which differ in their oracle.
+"""The robust tensor power method: Algorithms 1, 2 and 3 of Wang and Anandkumar (2016), which differ
+in their oracle.
 
-Draw starts, iterate them, keep the best, deflate, and go on with the next component. `Schedule` has the paper's k, L
-and R, `PowerSolver` is the state, and `run` queries an oracle until the solver is done. A solver advances by one reply
-at a time, so that a stream can push replies to it as well. `odeco.paper` is the same algorithm for reading.
+Draw starts, iterate them, keep the best, deflate, and go on with the next component. `Schedule` has
+the paper's k, L and R, `PowerSolver` is the state, and `run` queries an oracle until the solver is
+done. A solver advances by one reply at a time, so that a stream can push replies to it as well.
+`odeco.paper` is the same algorithm for reading.
 
 A solver sees replies, never data: all that it does is post-processing.
 """
@@ -14,16 +16,29 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from odeco._util.arguments import as_seed, check_choice, check_count, check_n_components, check_tolerance
+from odeco._util.arguments import (
+    as_seed,
+    check_choice,
+    check_count,
+    check_n_components,
+    check_tolerance,
+)
 from odeco._util.files import load_state, save_arrays
-from odeco._util.state import State, array_field, part_field, parts_field, require, unit_vectors, usable_array
+from odeco._util.state import (
+    State,
+    array_field,
+    part_field,
+    parts_field,
+    require,
+    unit_vectors,
+    usable_array,
+)
 from odeco._util.types import FloatArray, RngLike
 from odeco.errors import RankError
-from odeco.power.solver import SolverState
 from odeco.power.steps import choose_shifts, column_norms, power_step, uniform_starts
 from odeco.tensors.asymmetric import sign_variants
 from odeco.tensors.components import Components
@@ -32,7 +47,8 @@ from odeco.tensors.oracle import Oracle
 #: More restarts than this only make the order in which components are found more certain.
 MAX_RESTARTS = 64
 
-#: The accuracy, relative to the weight, that a fixed number of iterations aims at: replies with noise are no better.
+#: The accuracy, relative to the weight, that a fixed number of iterations aims at: replies with
+#: noise are no better.
 FIXED_COUNT_ACCURACY = 1e-3
 
 #: A weight below this multiple of the rounding error of the largest is rounding error itself.
@@ -57,12 +73,14 @@ class Schedule(State):
     n_components, n_restarts, n_iterations : int
         The paper's k, L and R.
     tolerance : float
-        Stop a component early when ‖T(I,u,…,u) − λu‖ ≤ tolerance · |λ| for every restart, and then polish the best
-        to machine precision. 0 is the paper to the letter: exactly `n_iterations`, no polishing.
+        Stop a component early when ‖T(I,u,…,u) − λu‖ ≤ tolerance · |λ| for every restart, and then
+        polish the best to machine precision. 0 is the paper to the letter: exactly `n_iterations`,
+        no polishing.
     weight_from : {"image", "value", "last_image"}
-        Where the weight of a component is read. ``"image"``: off one more image of the final iterates (Algorithm 1;
-        the image also gives the residual). ``"value"``: from one more query for their values (Algorithm 3).
-        ``"last_image"``: off the last image, so that no further query is made (Algorithm 2).
+        Where the weight of a component is read. ``"image"``: off one more image of the final
+        iterates (Algorithm 1; the image also gives the residual). ``"value"``: from one more query
+        for their values (Algorithm 3). ``"last_image"``: off the last image, so that no further
+        query is made (Algorithm 2).
     """
 
     n_components: int = array_field(kind="i", low=1)
@@ -91,15 +109,17 @@ class Schedule(State):
     ) -> Schedule:
         """Fill in what is not given from Theorem 2.2 of the paper.
 
-        The theorem asks for L = Ω(k log k) restarts and R = Ω(log(d / ε)) iterations for an accuracy ε relative to
-        the weight. We take L = 2k ln k, at least 10 and at most 64, and R = 10 + log₂(d / ε) with ε the tolerance,
-        or 10⁻³ where the number of iterations is fixed.
+        The theorem asks for L = Ω(k log k) restarts and R = Ω(log(d / ε)) iterations for an
+        accuracy ε relative to the weight. We take L = 2k ln k, at least 10 and at most 64, and R =
+        10 + log₂(d / ε) with ε the tolerance, or 10⁻³ where the number of iterations is fixed.
         """
         k = check_n_components(n_components, dimension)
         if n_restarts is None:
             n_restarts = min(MAX_RESTARTS, max(10, math.ceil(2 * k * math.log(k))))
         if n_iterations is None:
-            n_iterations = 10 + math.ceil(math.log2(dimension / (tolerance or FIXED_COUNT_ACCURACY)))
+            n_iterations = 10 + math.ceil(
+                math.log2(dimension / (tolerance or FIXED_COUNT_ACCURACY))
+            )
         return cls(k, n_restarts, n_iterations, tolerance, weight_from)
 
 
@@ -130,8 +150,9 @@ class Eigenpair(State):
 
 
 @dataclass(frozen=True, eq=False)
-class PowerSolver(SolverState):
-    """The state of the power method, which can be saved after every reply. `advance` returns the next state.
+class PowerSolver(State):
+    """The state of the power method, which can be saved after every reply. `advance` returns the
+    next state.
 
     Attributes
     ----------
@@ -146,8 +167,8 @@ class PowerSolver(SolverState):
     probes : array, d x L
         The iterates, one for each restart.
     signs, shifts, values : arrays of L numbers
-        For each iterate: whether it maximises (+1) or minimises (−1), the shift that keeps it from cycling, and its
-        last value.
+        For each iterate: whether it maximises (+1) or minimises (−1), the shift that keeps it from
+        cycling, and its last value.
     history : tuple of float
         See `Eigenpair`.
     best : Eigenpair or None
@@ -155,9 +176,6 @@ class PowerSolver(SolverState):
     rounding : float
         The relative rounding error of replies.
     """
-
-    probes_converge: ClassVar[bool] = True
-    found_in_reply: ClassVar[bool] = True
 
     schedule: Schedule = part_field(Schedule)
     order: int = array_field(kind="i", low=3, high=32)
@@ -185,10 +203,26 @@ class PowerSolver(SolverState):
         seed: int | None = None,
         rounding: float = float(np.finfo(np.float64).eps),
     ) -> PowerSolver:
-        """Return the state before the first query; `seed`, if given, is used instead of one drawn from `rng`."""
+        """Return the state before the first query; `seed`, if given, is used instead of one drawn
+        from `rng`.
+        """
         seed = as_seed(rng) if seed is None else seed
-        none, no_vectors = np.empty(0), np.empty((sum(parts), 0))
-        blank = cls(schedule, order, parts, seed, (), "iterate", 0, no_vectors, none, none, none, rounding=rounding)
+        none = np.empty(0)
+        no_vectors = np.empty((sum(parts), 0))
+        blank = cls(
+            schedule,
+            order,
+            parts,
+            seed,
+            (),
+            "iterate",
+            0,
+            no_vectors,
+            none,
+            none,
+            none,
+            rounding=rounding,
+        )
         return blank._next_component(())
 
     @property
@@ -199,7 +233,9 @@ class PowerSolver(SolverState):
     @property
     def query(self) -> Literal["image", "value"]:
         """Which product with `probes` is needed next."""
-        return "value" if self.stage == "weight" else "image"
+        if self.stage == "weight":
+            return "value"
+        return "image"
 
     @property
     def components(self) -> Components:
@@ -222,7 +258,10 @@ class PowerSolver(SolverState):
         """What the next reply is for."""
         if self.done:
             return "all components found"
-        return f"component {len(self.found) + 1} of {self.schedule.n_components}, iteration {self.iteration + 1}"
+        return (
+            f"component {len(self.found) + 1} of {self.schedule.n_components}, iteration "
+            f"{self.iteration + 1}"
+        )
 
     @property
     def description(self) -> str:
@@ -236,24 +275,39 @@ class PowerSolver(SolverState):
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
-        k, n_found, schedule = self.schedule.n_components, len(self.found), self.schedule
+        k = self.schedule.n_components
+        n_found = len(self.found)
+        schedule = self.schedule
         d, n_probes = self.probes.shape
-        require(sum(self.parts) == d and len(self.parts) in (1, self.order), "`parts` must add up to the dimension")
-        require(self.stage in ("iterate", "weight", "polish", "done"), "`stage` must be a stage of the power method")
+        require(
+            sum(self.parts) == d and len(self.parts) in (1, self.order),
+            "`parts` must add up to the dimension",
+        )
+        require(
+            self.stage in ("iterate", "weight", "polish", "done"),
+            "`stage` must be a stage of the power method",
+        )
         require(k <= d, "there must be 1 to d components")
         require(n_found <= k, "there must be no more components than scheduled")
         require((n_found == k) == (self.stage == "done"), "all components must be found at the end")
-        require((self.best is not None) == (self.stage == "polish"), "there must be a best restart to be polished")
+        require(
+            (self.best is not None) == (self.stage == "polish"),
+            "there must be a best restart to be polished",
+        )
         n_iterates = {"done": 0, "polish": 1}.get(self.stage, schedule.n_restarts)
         require(n_probes == n_iterates, f"there must be {n_iterates} probes")
-        require(self.iteration <= 2 * schedule.n_iterations + 2, "`iteration` must not exceed the schedule")
+        require(
+            self.iteration <= 2 * schedule.n_iterations + 2,
+            "`iteration` must not exceed the schedule",
+        )
         require(bool(np.all(np.abs(self.signs) == 1)), "`signs` must be 1 or -1")
 
-    def advance(self, reply: FloatArray, n_rows: int | None = None) -> PowerSolver:  # noqa: ARG002 - all replies weigh the same
+    def advance(self, reply: FloatArray) -> PowerSolver:
         """Return the state after the reply to `query`."""
         if self.stage == "weight":
             return self._select(reply - self.deflation.value(self.probes), None, None)
-        schedule, probes = self.schedule, self.probes
+        schedule = self.schedule
+        probes = self.probes
         # At d = 100,000 a block is 24 MB: what follows makes one at a time.
         image = self.deflation.image(probes) if self.found else np.zeros_like(reply)
         np.subtract(reply, image, out=image)  # Algorithm 1, line 6, as arithmetic on replies
@@ -283,8 +337,12 @@ class PowerSolver(SolverState):
         )
         if self.stage == "polish":
             return now._polish(image, float(values[0]), float(residuals[0]))
-        converged = schedule.tolerance > 0 and bool(np.all(residuals <= schedule.tolerance * np.abs(values)))
-        if schedule.weight_from == "image" and (converged or self.iteration == schedule.n_iterations):
+        converged = schedule.tolerance > 0 and bool(
+            np.all(residuals <= schedule.tolerance * np.abs(values))
+        )
+        if schedule.weight_from == "image" and (
+            converged or self.iteration == schedule.n_iterations
+        ):
             return now._select(values, residuals, image)
         moved = now._step(image)
         if now.iteration == schedule.n_iterations and schedule.weight_from == "last_image":
@@ -294,7 +352,9 @@ class PowerSolver(SolverState):
         return moved
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to an ``.npz`` file, atomically and without pickle; `load` goes on from there."""
+        """Write the state to an ``.npz`` file, atomically and without pickle; `load` goes on from
+        there.
+        """
         save_arrays(path, "power solver", {}, self.to_arrays(""))
 
     @classmethod
@@ -303,9 +363,13 @@ class PowerSolver(SolverState):
         return load_state(path, "power solver", cls)
 
     def _step(self, image: FloatArray) -> PowerSolver:
-        return replace(self, probes=power_step(self.probes, image, self.signs, self.shifts, self.parts))
+        return replace(
+            self, probes=power_step(self.probes, image, self.signs, self.shifts, self.parts)
+        )
 
-    def _select(self, values: FloatArray, residuals: FloatArray | None, image: FloatArray | None) -> PowerSolver:
+    def _select(
+        self, values: FloatArray, residuals: FloatArray | None, image: FloatArray | None
+    ) -> PowerSolver:
         """Keep the restart with the best value (Algorithm 1, line 5)."""
         best = int(np.argmax(self.signs * values))
         overlaps = np.abs(self.probes.T @ self.probes[:, best])
@@ -339,7 +403,10 @@ class PowerSolver(SolverState):
         if before.residual is None or residual >= 0.99 * before.residual:
             return self._accept(before)
         better = replace(before, weight=value, vector=self.probes[:, 0].copy(), residual=residual)
-        if residual <= self.rounding * abs(value) or self.iteration > 2 * self.schedule.n_iterations:
+        if (
+            residual <= self.rounding * abs(value)
+            or self.iteration > 2 * self.schedule.n_iterations
+        ):
             return self._accept(better)
         return replace(self, best=better)._step(image)
 
@@ -357,7 +424,9 @@ class PowerSolver(SolverState):
             found=found,
             stage="iterate" if remaining else "done",
             iteration=0,
-            probes=uniform_starts(np.random.default_rng([self.seed, len(found)]), self.parts, n_starts),
+            probes=uniform_starts(
+                np.random.default_rng([self.seed, len(found)]), self.parts, n_starts
+            ),
             signs=np.ones(n_starts),
             shifts=np.zeros(n_starts),
             values=np.zeros(n_starts),
@@ -368,9 +437,13 @@ class PowerSolver(SolverState):
 
 @lru_cache(maxsize=4)  # every reply for a component is deflated by the same
 def _deflation(found: tuple[Eigenpair, ...], parts: tuple[int, ...], order: int) -> Components:
-    """Return the components that eigenpairs stand for: themselves, or the sign variants of vectors of several parts."""
+    """Return the components that eigenpairs stand for: themselves, or the sign variants of vectors
+    of several parts.
+    """
     components = _as_components(found, sum(parts), order)
-    return components if len(parts) == 1 else sign_variants(components, parts)
+    if len(parts) == 1:
+        return components
+    return sign_variants(components, parts)
 
 
 def _as_components(found: tuple[Eigenpair, ...], dimension: int, order: int) -> Components:
@@ -378,7 +451,9 @@ def _as_components(found: tuple[Eigenpair, ...], dimension: int, order: int) -> 
     return Components([pair.weight for pair in found], vectors, order)
 
 
-def run(oracle: Oracle, schedule: Schedule, *, rng: RngLike = None, callback: Callback | None = None) -> PowerSolver:
+def run(
+    oracle: Oracle, schedule: Schedule, *, rng: RngLike = None, callback: Callback | None = None
+) -> PowerSolver:
     """Query `oracle` until all components of `schedule` are found.
 
     Each query is made once. `callback` receives the solver after every reply.
@@ -403,7 +478,9 @@ def run(oracle: Oracle, schedule: Schedule, *, rng: RngLike = None, callback: Ca
     >>> run(tensor, Schedule(2, n_restarts=5, n_iterations=20), rng=0).components.weights
     array([2., 1.])
     """
-    solver = PowerSolver.start(schedule, order=oracle.order, parts=oracle.parts, rng=rng, rounding=oracle.rounding)
+    solver = PowerSolver.start(
+        schedule, order=oracle.order, parts=oracle.parts, rng=rng, rounding=oracle.rounding
+    )
     while not solver.done:
         solver = step(oracle, solver)
         if callback is not None:
@@ -430,10 +507,15 @@ def zero_image_error(n_components: int, found: Components) -> RankError:
     rank = found.n_components
     if rank == 0:
         return RankError(
-            "The tensor must hold a non-zero entry. All its images are zero. Check how it was made.", found
+            (
+                "The tensor must hold a non-zero entry. All its images are zero. Check how it was "
+                "made."
+            ),
+            found,
         )
     return RankError(
-        f"The image of every start is zero: the tensor has rank {rank}, but n_components={n_components}. "
-        f"The {rank} component{'s' * (rank > 1)} found {'is' if rank == 1 else 'are'} in `error.found`.",
+        f"The image of every start is zero: the tensor has rank {rank}, but "
+        f"n_components={n_components}. The {rank} component{'s' * (rank > 1)} found "
+        f"{'is' if rank == 1 else 'are'} in `error.found`.",
         found,
     )

@@ -1,14 +1,16 @@
-"""The steps that iterates take: power iteration of a block of unit vectors, and Gauss-Newton steps of components.
+"""The steps that iterates take: power iteration of a block of unit vectors, and Gauss-Newton steps
+of components.
 
-A power step replaces a vector by its normalised image. A Gauss-Newton step moves all components together towards the
-least-squares fit, from one image of each. For points xᵢ with signs sᵢ and their Gram matrix G, powers taken entry by
-entry, the Gauss-Newton matrix of ½‖T − Σ sᵢ xᵢ⊗ᵖ‖² is p times
+A power step replaces a vector by its normalised image. A Gauss-Newton step moves all components
+together towards the least-squares fit, from one image of each. For points xᵢ with signs sᵢ and
+their Gram matrix G, powers taken entry by entry, the Gauss-Newton matrix of ½‖T − Σ sᵢ xᵢ⊗ᵖ‖² is p
+times
 
     H(Δ) = Δ SGᵖ⁻¹S + (p−1) X ((SGᵖ⁻²S) ∘ ΔᵀX).
 
-For steps Δ orthogonal to all xᵢ the second term is zero, and a k x k system is all there is to solve. Steps in the span
-of the xᵢ are k² numbers. Few are solved for directly; more are found by n conjugate gradient iterations, so that a step
-costs O(d k² + n k³).
+For steps Δ orthogonal to all xᵢ the second term is zero, and a k x k system is all there is to
+solve. Steps in the span of the xᵢ are k² numbers. Few are solved for directly; more are found by n
+conjugate gradient iterations, so that a step costs O(d k² + n k³).
 """
 
 from __future__ import annotations
@@ -21,19 +23,25 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 
-#: The largest number of conjugate gradient iterations, and the relative residual at which they stop: what is left is
-#: corrected by the next Gauss-Newton step.
-_MAX_ITERATIONS, _TOLERANCE = 60, 1e-3
+#: The largest number of conjugate gradient iterations, and the relative residual at which they
+#: stop: what is left is corrected by the next Gauss-Newton step.
+_MAX_ITERATIONS = 60
+_TOLERANCE = 1e-3
 
 #: Damping is at least this, so that the matrix can be inverted.
 _MIN_DAMPING = 1e-12
 
-#: Up to this number of components the system in their span is solved directly, which is then faster.
+#: Up to this number of components the system in their span is solved directly, which is then
+#: faster.
 _MAX_DIRECT = 10
 
 
-def uniform_starts(generator: np.random.Generator, parts: tuple[int, ...], n_starts: int) -> FloatArray:
-    """Draw unit vectors uniformly on the sphere, each part on its own and all parts of equal length."""
+def uniform_starts(
+    generator: np.random.Generator, parts: tuple[int, ...], n_starts: int
+) -> FloatArray:
+    """Draw unit vectors uniformly on the sphere, each part on its own and all parts of equal
+    length.
+    """
     block = generator.standard_normal((sum(parts), n_starts))
     return normalise(block, parts, block)
 
@@ -47,7 +55,8 @@ def normalise(block: FloatArray, parts: tuple[int, ...], fallback: FloatArray) -
     start = 0
     for size in parts:
         rows = slice(start, start + size)
-        part, scaled = block[rows], result[rows]
+        part = block[rows]
+        scaled = result[rows]
         largest = np.maximum(part.max(axis=0), -part.min(axis=0))
         # Dividing by the largest first keeps squares from under- and overflowing.
         np.divide(part, np.where(largest > 0, largest, 1.0), out=scaled)
@@ -74,12 +83,14 @@ def choose_shifts(
     may_shift: bool,
     rounding: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the sign and the shift of each iterate: SS-HOPM (Kolda and Mayo 2011), with shifts only where needed.
+    """Return the sign and the shift of each iterate: SS-HOPM (Kolda and Mayo 2011), with shifts
+    only where needed.
 
-    At an odd order an iterate and its negative have opposite values, so maximisation is enough. At an even order an
-    iterate whose first value is negative minimises. The value of a maximising iterate never falls once its shift
-    exceeds (p−1) times the largest value, so after finitely many doublings nothing can cycle. Where no shift is needed
-    it stays 0, and convergence stays quadratic.
+    At an odd order an iterate and its negative have opposite values, so maximisation is enough. At
+    an even order an iterate whose first value is negative minimises. The value of a maximising
+    iterate never falls once its shift exceeds (p−1) times the largest value, so after finitely many
+    doublings nothing can cycle. Where no shift is needed it stays 0, and convergence stays
+    quadratic.
 
     Parameters
     ----------
@@ -88,7 +99,8 @@ def choose_shifts(
     before, values : arrays of L numbers
         Its last value and its present one.
     order, n_images : int
-        The order of the tensor, and the number of images of these iterates so far, the present one included.
+        The order of the tensor, and the number of images of these iterates so far, the present one
+        included.
     may_shift : bool
         Whether shifts may be raised at all.
     rounding : float
@@ -103,9 +115,15 @@ def choose_shifts(
 
 
 def power_step(
-    iterates: FloatArray, images: FloatArray, signs: FloatArray, shifts: FloatArray, parts: tuple[int, ...]
+    iterates: FloatArray,
+    images: FloatArray,
+    signs: FloatArray,
+    shifts: FloatArray,
+    parts: tuple[int, ...],
 ) -> FloatArray:
-    """Return the normalised image of every iterate (Algorithm 1, line 4), plus its shift where it has one."""
+    """Return the normalised image of every iterate (Algorithm 1, line 4), plus its shift where it
+    has one.
+    """
     direction = images
     if shifts.any() or np.any(signs < 0):
         direction = signs * images + shifts * iterates
@@ -121,10 +139,11 @@ def gauss_newton_step(
     damping: float,
     tolerance: float | None = None,
 ) -> FloatArray:
-    """Return the step Δ with H(Δ) = descent, with Levenberg's and Marquardt's damping of the first term of H.
+    """Return the step Δ with H(Δ) = descent, with Levenberg's and Marquardt's damping of the first
+    term of H.
 
-    With a tolerance, conjugate gradients end at this relative residual. Without one, the step is solved for directly
-    where that is faster.
+    With a tolerance, conjugate gradients end at this relative residual. Without one, the step is
+    solved for directly where that is faster.
     """
     with one_blas_thread():  # results must not depend on the number of threads
         gram: FloatArray = points.T @ points
@@ -144,10 +163,14 @@ def gauss_newton_step(
         if tolerance is None and points.shape[1] <= _MAX_DIRECT:
             mixed = np.einsum("aj,ji,bi->aibj", root, outer, root)
             matrix = np.einsum("ab,ij->aibj", np.eye(inside.shape[0]), damped) + mixed
-            along = np.linalg.solve(matrix.reshape(inside.size, inside.size), inside.ravel()).reshape(inside.shape)
+            along = np.linalg.solve(
+                matrix.reshape(inside.size, inside.size), inside.ravel()
+            ).reshape(inside.shape)
         else:
             goal = tolerance or _TOLERANCE
-            along = conjugate_gradients(product, inside, lambda residual: residual @ inverse, tolerance=goal)
+            along = conjugate_gradients(
+                product, inside, lambda residual: residual @ inverse, tolerance=goal
+            )
         step: FloatArray = across + basis @ along
     return step
 
@@ -174,6 +197,7 @@ def conjugate_gradients(
         solution += length * direction
         residual -= length * image
         preconditioned = precondition(residual)
-        previous, strength = strength, float(np.vdot(residual, preconditioned))
+        previous = strength
+        strength = float(np.vdot(residual, preconditioned))
         direction = preconditioned + (strength / previous) * direction
     return solution

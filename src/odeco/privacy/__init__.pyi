@@ -13,6 +13,7 @@ from odeco.privacy.holders.records import RecordLevel as RecordLevel
 from odeco.privacy.ledger import Charge as Charge
 from odeco.privacy.ledger import Ledger as Ledger
 from odeco.privacy.ledger_file import LedgerFile as LedgerFile
+from odeco.privacy.noise import SimulatedNoise as SimulatedNoise
 from odeco.privacy.oracle import PrivateOracle as PrivateOracle
 from odeco.privacy.plan import MechanismPlan as MechanismPlan
 from odeco.privacy.plan import PrivacyPlan as PrivacyPlan

@@ -1,10 +1,11 @@
 """Attack a private oracle as its strongest adversary would, and certify how much it gives away.
 
-The auditor knows everything but the noise: both neighbours, every query, every scale. The mechanism runs many times
-on each of two neighbours that differ as much as neighbours can, and the auditor tells them apart by the likelihood
-ratio of the whole transcript. A μ-GDP mechanism bounds the error rates from below, so they give a lower bound on μ
-with a confidence. If it is above the claimed μ, the mechanism leaks more than it claims; if it is far below, noise is
-wasted or the pair was not the worst.
+The auditor knows everything but the noise: both neighbours, every query, every scale. The mechanism
+runs many times on each of two neighbours that differ as much as neighbours can, and the auditor
+tells them apart by the likelihood ratio of the whole transcript. A μ-GDP mechanism bounds the error
+rates from below, so they give a lower bound on μ with a confidence. If it is above the claimed μ,
+the mechanism leaks more than it claims; if it is far below, noise is wasted or the pair was not the
+worst.
 """
 
 from __future__ import annotations
@@ -83,21 +84,25 @@ def audit(
     noise_share: float = 1.0,
     noise: NoiseSource | None = None,
 ) -> AuditResult:
-    """Certify a lower bound on the μ of a transcript: what a mechanism releases about one block of queries.
+    """Certify a lower bound on the μ of a transcript: what a mechanism releases about one block of
+    queries.
 
     Parameters
     ----------
     first, second : SensitiveOracle
-        Two neighbours. `worst_entries` and `worst_records` make pairs that differ as much as neighbours can.
+        Two neighbours. `worst_entries` and `worst_records` make pairs that differ as much as
+        neighbours can.
     query : array, d x L
         The query that is repeated: the adversary's starts, or the basis of a core.
     mu : float
-        The budget that the transcript uses up, such as `gdp_mu` of a guarantee. The bound is about 4/√n_runs below the
-        truth, so a small μ needs many runs; the code is the same for a large one.
+        The budget that the transcript uses up, such as `gdp_mu` of a guarantee. The bound is about
+        4/√n_runs below the truth, so a small μ needs many runs; the code is the same for a large
+        one.
     release : {"joint", "separate", "core", "input"}
-        Which mechanism's transcript. ``"joint"``: `n_images` images of the block, then its values, all columns
-        together. ``"separate"``: the same with each column a release of its own, as Algorithm 3 has it. ``"core"``:
-        `n_images` slabs T(I, W, W), then the core. ``"input"``: all entries, once. The last two need a `DataHolder`.
+        Which mechanism's transcript. ``"joint"``: `n_images` images of the block, then its values,
+        all columns together. ``"separate"``: the same with each column a release of its own, as
+        Algorithm 3 has it. ``"core"``: `n_images` slabs T(I, W, W), then the core. ``"input"``: all
+        entries, once. The last two need a `DataHolder`.
     n_images : int
         Images, or slabs, before the last release.
     n_runs : int
@@ -111,15 +116,16 @@ def audit(
 
     Notes
     -----
-    The transcripts go through the code that real runs go through: joint ones, and images, through `PrivateOracle`
-    itself, the others through `Releaser`, as the mechanisms call it. Many runs are made at once, one below the other in
-    a long answer that declares the sensitivity of one run, so that each gets the noise of a run of its own; the ledger
-    pays for one.
+    The transcripts go through the code that real runs go through: joint ones, and images, through
+    `PrivateOracle` itself, the others through `Releaser`, as the mechanisms call it. Many runs are
+    made at once, one below the other in a long answer that declares the sensitivity of one run, so
+    that each gets the noise of a run of its own; the ledger pays for one.
 
-    The statistic is the log-likelihood ratio Σ ⟨y − (f₀ + f₁)/2, f₁ − f₀⟩/s² over the releases y with scale s and exact
-    answers f₀, f₁. The test that says "second" above 0 has error rates α and β, which a μ-GDP mechanism keeps at μ ≥
-    Φ⁻¹(1 − α) − Φ⁻¹(β) at most. Each is bounded from above by Clopper and Pearson at half of 1 − confidence. The
-    threshold is fixed in advance, so that nothing has to be corrected for choosing it.
+    The statistic is the log-likelihood ratio Σ ⟨y − (f₀ + f₁)/2, f₁ − f₀⟩/s² over the releases y
+    with scale s and exact answers f₀, f₁. The test that says "second" above 0 has error rates α and
+    β, which a μ-GDP mechanism keeps at μ ≥ Φ⁻¹(1 − α) − Φ⁻¹(β) at most. Each is bounded from above
+    by Clopper and Pearson at half of 1 − confidence. The threshold is fixed in advance, so that
+    nothing has to be corrected for choosing it.
 
     Examples
     --------
@@ -135,13 +141,17 @@ def audit(
     n_runs = check_count("n_runs", n_runs, 100)
     *repeated, last = _QUESTIONS[release]
     asked = repeated * check_count("n_images", n_images) + [last]
-    if release in ("core", "input") and not (isinstance(first, DataHolder) and isinstance(second, DataHolder)):
+    if release in ("core", "input") and not (
+        isinstance(first, DataHolder) and isinstance(second, DataHolder)
+    ):
         raise TypeError(
-            f"release={release!r} needs data holders, such as EntryLevel or RecordLevel. "
-            f"Got {type(first).__name__} and {type(second).__name__}."
+            f"release={release!r} needs data holders, such as EntryLevel or RecordLevel. Got "
+            f"{type(first).__name__} and {type(second).__name__}."
         )
     z = math.sqrt(len(asked) * (block.shape[1] if release == "separate" else 1)) / mu
-    source = _Short(noise_share, noise) if noise_share != 1 else (SecureNoise() if noise is None else noise)
+    source = SecureNoise() if noise is None else noise
+    if noise_share != 1:
+        source = _Short(noise_share, noise)
     errors = []
     claimed = 0.0
     for truth, other, sign in ((first, second, 1.0), (second, first, -1.0)):
@@ -186,9 +196,13 @@ def _released(
     if kind == "image" or (kind == "value" and release == "joint"):
         runs = _Runs(oracle, n_runs, block.shape[1], images=kind == "image")
         way: Release = "separate" if release == "separate" else "joint"
-        private = PrivateOracle(runs, releaser.ledger, noise_multiplier=z, release=way, noise=releaser.noise)
+        private = PrivateOracle(
+            runs, releaser.ledger, noise_multiplier=z, release=way, noise=releaser.noise
+        )
         answers = (private.image if kind == "image" else private.value)(runs.query(block))
-        return answers.reshape(n_runs, *_answer(oracle, kind, block).shape), private.last_scales[: block.shape[1]]
+        return answers.reshape(n_runs, *_answer(oracle, kind, block).shape), private.last_scales[
+            : block.shape[1]
+        ]
     exact = _answer(oracle, kind, block)
 
     def all_runs() -> FloatArray:
@@ -216,10 +230,12 @@ def _released(
 def worst_entries(
     dimension: int, neighbour_relation: EntryNeighbours = "literal"
 ) -> tuple[EntryLevel, EntryLevel, FloatArray]:
-    """Return two tensors that differ at their largest diagonal entry, and the query that shows it best.
+    """Return two tensors that differ at their largest diagonal entry, and the query that shows it
+    best.
 
-    Under the literal relation the diagonal entry moves by 6 and the query is e₁: nothing moves any answer further.
-    Under the distinct relation three different indices do, and the query is (1, 1, 1)/√3.
+    Under the literal relation the diagonal entry moves by 6 and the query is e₁: nothing moves any
+    answer further. Under the distinct relation three different indices do, and the query is (1, 1,
+    1)/√3.
 
     Parameters
     ----------
@@ -236,12 +252,17 @@ def worst_entries(
         for i, j, k in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
             other[i, j, k] = 1.0
         query = np.eye(dimension)[:, :3].sum(axis=1, keepdims=True) / math.sqrt(3)
-    first, second = (EntryLevel(each, neighbour_relation=neighbour_relation) for each in (entries, other))
+    first, second = (
+        EntryLevel(each, neighbour_relation=neighbour_relation) for each in (entries, other)
+    )
     return first, second, query
 
 
 def worst_records(
-    dimension: int, n_records: int, norm_bound: float = 1.0, neighbour_relation: NeighbourRelation = "replace"
+    dimension: int,
+    n_records: int,
+    norm_bound: float = 1.0,
+    neighbour_relation: NeighbourRelation = "replace",
 ) -> tuple[RecordLevel, RecordLevel, FloatArray]:
     """Return two data sets of which one row is B e₁ and then −B e₁ (or zero), and the query e₁.
 
@@ -260,24 +281,31 @@ def worst_records(
     rows[0, 0] = norm_bound
     other = -rows if neighbour_relation == "replace" else np.zeros_like(rows)
     first, second = (
-        RecordLevel(each, norm_bound=norm_bound, neighbour_relation=neighbour_relation) for each in (rows, other)
+        RecordLevel(each, norm_bound=norm_bound, neighbour_relation=neighbour_relation)
+        for each in (rows, other)
     )
     return first, second, np.eye(dimension)[:, :1]
 
 
 @final
 class _Runs(SensitiveOracle):
-    """Many runs at once of the same query: their images lie one below the other, or their values side by side.
+    """Many runs at once of the same query: their images lie one below the other, or their values
+    side by side.
 
     It declares the sensitivity of one run, whose query is the first of the copies in `query`.
     """
 
     silent = True
 
-    def __init__(self, oracle: SensitiveOracle, n_runs: int, n_columns: int, *, images: bool) -> None:
-        self._oracle, self._n_runs, self._n_columns = oracle, n_runs, n_columns
+    def __init__(
+        self, oracle: SensitiveOracle, n_runs: int, n_columns: int, *, images: bool
+    ) -> None:
+        self._oracle = oracle
+        self._n_runs = n_runs
+        self._n_columns = n_columns
         self.dimension = oracle.dimension * (n_runs if images else 1)
-        self.order, self.neighbours = oracle.order, oracle.neighbours
+        self.order = oracle.order
+        self.neighbours = oracle.neighbours
 
     def query(self, block: FloatArray) -> FloatArray:
         """Return the query of all runs."""
@@ -305,7 +333,8 @@ class _Short:
     """Noise that is smaller than it should be: what the auditor must notice."""
 
     def __init__(self, share: float, noise: NoiseSource | None) -> None:
-        self._share, self._noise = share, SecureNoise() if noise is None else noise
+        self._share = share
+        self._noise = SecureNoise() if noise is None else noise
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
         return self._share * self._noise.gaussian(shape, scale)
@@ -313,4 +342,6 @@ class _Short:
 
 def _upper_bound(count: int, n_runs: int, risk: float) -> float:
     """Return Clopper and Pearson's upper bound on a rate of which `count` in `n_runs` were seen."""
-    return 1.0 if count >= n_runs else float(betaincinv(count + 1, n_runs - count, 1 - risk))
+    if count >= n_runs:
+        return 1.0
+    return float(betaincinv(count + 1, n_runs - count, 1 - risk))

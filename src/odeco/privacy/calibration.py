@@ -1,12 +1,13 @@
 """How much noise a guarantee needs: the exact curve of the Gaussian mechanism, and its inverses.
 
-A release f(D) + σ N(0, I) of sensitivity Δ is *μ-GDP* with μ = Δ/σ: telling two neighbours D, D' apart from it is
-exactly as hard as telling N(0, 1) from N(μ, 1) (Dong, Roth and Su, arXiv 1905.02383). Several releases of μ₁, μ₂, …
-are together √(μ₁² + μ₂² + …)-GDP, with nothing lost, so one number is all there is to account for. This module turns
-that number into an (ε, δ), and back; `Ledger` adds the numbers up.
+A release f(D) + σ N(0, I) of sensitivity Δ is *μ-GDP* with μ = Δ/σ: telling two neighbours D, D'
+apart from it is exactly as hard as telling N(0, 1) from N(μ, 1) (Dong, Roth and Su, arXiv
+1905.02383). Several releases of μ₁, μ₂, … are together √(μ₁² + μ₂² + …)-GDP, with nothing lost, so
+one number is all there is to account for. This module turns that number into an (ε, δ), and back;
+`Ledger` adds the numbers up.
 
-Every answer is rounded to the safe side: `gdp_mu` never returns too much, `epsilon_of` and `noise_multiplier` never
-too little.
+Every answer is rounded to the safe side: `gdp_mu` never returns too much, `epsilon_of` and
+`noise_multiplier` never too little.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from scipy.special import erfcx, log_ndtr, ndtr
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray
 
-#: `gdp_mu` stays below the exact root by this factor. Whoever plans with it may lose as much to the rounding of
-#: sensitivities, scales and shares (all together far below 1e-9) and still keep the guarantee.
+#: `gdp_mu` stays below the exact root by this factor. Whoever plans with it may lose as much to the
+#: rounding of sensitivities, scales and shares (all together far below 1e-9) and still keep the
+#: guarantee.
 ROOM = 2.0**-30
 
 #: log δ is computed to within this much (the tests compare with 60 digits); `epsilon_of` adds it.
@@ -52,11 +54,12 @@ def delta_of(epsilon: float, mu: float) -> float:
 
     Notes
     -----
-    The two terms of the formula agree in almost all digits when δ is small, and exp(ε) overflows when ε is large. With
-    a = ε/μ − μ/2 and b = ε/μ + μ/2 we have b² − a² = 2ε, so exp(ε) φ(b) = φ(a), and with Mills' ratio
-    R(x) = Φ(−x)/φ(x) the curve is δ = φ(a) (R(a) − R(b)): the factor that is tiny stands apart and is kept as a
-    logarithm. Where μ is small, R(a) and R(b) still agree in their first digits; there R(x) = ∫ exp(−t²/2 − xt) dt
-    over t > 0 gives R(a) − R(b) = ∫ exp(−t²/2 − at) (1 − exp(−μt)) dt, an integral of positive numbers.
+    The two terms of the formula agree in almost all digits when δ is small, and exp(ε) overflows
+    when ε is large. With a = ε/μ − μ/2 and b = ε/μ + μ/2 we have b² − a² = 2ε, so exp(ε) φ(b) =
+    φ(a), and with Mills' ratio R(x) = Φ(−x)/φ(x) the curve is δ = φ(a) (R(a) − R(b)): the factor
+    that is tiny stands apart and is kept as a logarithm. Where μ is small, R(a) and R(b) still
+    agree in their first digits; there R(x) = ∫ exp(−t²/2 − xt) dt over t > 0 gives R(a) − R(b) = ∫
+    exp(−t²/2 − at) (1 − exp(−μt)) dt, an integral of positive numbers.
 
     Examples
     --------
@@ -70,7 +73,8 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """Return the smallest ε for which a μ-GDP mechanism is (ε, δ)-differentially private, rounded up.
+    """Return the smallest ε for which a μ-GDP mechanism is (ε, δ)-differentially private, rounded
+    up.
 
     Parameters
     ----------
@@ -103,7 +107,8 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """Return the largest μ for which a μ-GDP mechanism is (ε, δ)-differentially private, rounded down.
+    """Return the largest μ for which a μ-GDP mechanism is (ε, δ)-differentially private, rounded
+    down.
 
     Parameters
     ----------
@@ -113,13 +118,15 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     Returns
     -------
     float
-        μ, below the exact root by a factor 1 − 2⁻³⁰: 1e-9 more noise than necessary buys room for every rounding error
-        of a plan, so that a `Ledger` may let pass what exceeds its limit by rounding alone.
+        μ, below the exact root by a factor 1 − 2⁻³⁰: 1e-9 more noise than necessary buys room for
+        every rounding error of a plan, so that a `Ledger` may let pass what exceeds its limit by
+        rounding alone.
 
     Notes
     -----
-    δ grows with μ (its derivative is φ(ε/μ − μ/2)), so the root is found by bisection down to neighbouring doubles.
-    A relative error in δ moves μ by at most five times as much if δ ≤ 1/2: that of `delta_of` is well within the room.
+    δ grows with μ (its derivative is φ(ε/μ − μ/2)), so the root is found by bisection down to
+    neighbouring doubles. A relative error in δ moves μ by at most five times as much if δ ≤ 1/2:
+    that of `delta_of` is well within the room.
 
     Examples
     --------
@@ -137,29 +144,32 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def adversary_accuracy(mu: float, delta: float = 0.0) -> float:
-    """Return how often the best adversary guesses right between two neighbours: Φ(μ/2) + δ'/2, at most 1.
+    """Return how often the best adversary guesses right between two neighbours: Φ(μ/2) + δ'/2, at
+    most 1.
 
-    The adversary knows all of the data except one unit, has two candidates for it that are equally likely beforehand,
-    and sees everything that was released. A coin guesses right half of the time.
+    The adversary knows all of the data except one unit, has two candidates for it that are equally
+    likely beforehand, and sees everything that was released. A coin guesses right half of the time.
 
     Parameters
     ----------
     mu : float
         μ of all releases together.
     delta : float
-        δ', what the charges add to the curve of the noise: the sum of `Charge.delta`. It is not the δ of a guarantee
-        (ε, δ), which is another way to write μ.
+        δ', what the charges add to the curve of the noise: the sum of `Charge.delta`. It is not the
+        δ of a guarantee (ε, δ), which is another way to write μ.
 
     Notes
     -----
-    Whoever guesses the first of two laws P and Q on an event A, and the second otherwise, is right with probability
-    (P(A) + 1 − Q(A))/2, at most (1 + TV)/2 with the total variation distance TV of P and Q. A μ-GDP mechanism is
-    (0, δ(0))-differentially private, so TV ≤ δ(0) = Φ(μ/2) − Φ(−μ/2) = 2 Φ(μ/2) − 1 (`delta_of`), which is reached if
-    the neighbours are as far apart as the sensitivity allows. What slips through beside the noise with probability δ'
-    adds at most δ' to TV.
+    Whoever guesses the first of two laws P and Q on an event A, and the second otherwise, is right
+    with probability (P(A) + 1 − Q(A))/2, at most (1 + TV)/2 with the total variation distance TV of
+    P and Q. A μ-GDP mechanism is (0, δ(0))-differentially private, so TV ≤ δ(0) = Φ(μ/2) − Φ(−μ/2)
+    = 2 Φ(μ/2) − 1 (`delta_of`), which is reached if the neighbours are as far apart as the
+    sensitivity allows. What slips through beside the noise with probability δ' adds at most δ' to
+    TV.
 
-    The accuracy that follows from (ε, δ) alone, without knowing that the noise is Gaussian, would be larger:
-    (exp(ε) + δ)/(1 + exp(ε)), 73.1 % for ε = 1 where the noise of (1, 1e-6) allows 54.7 %.
+    The accuracy that follows from (ε, δ) alone, without knowing that the noise is Gaussian, would
+    be larger: (exp(ε) + δ)/(1 + exp(ε)), 73.1 % for ε = 1 where the noise of (1, 1e-6) allows 54.7
+    %.
 
     Examples
     --------
@@ -168,13 +178,17 @@ def adversary_accuracy(mu: float, delta: float = 0.0) -> float:
     [0.505, 0.547, 0.822]
     """
     mu = check_number("mu", mu, 0, math.inf, closed=True)
-    return min(1.0, float(ndtr(mu / 2)) + check_number("delta", delta, 0, math.inf, closed=True) / 2)
+    return min(
+        1.0, float(ndtr(mu / 2)) + check_number("delta", delta, 0, math.inf, closed=True) / 2
+    )
 
 
 def noise_multiplier(epsilon: float, delta: float, n_releases: int = 1) -> float:
-    """Return z = √K/μ: K releases with noise of z times their sensitivity are together (ε, δ)-differentially private.
+    """Return z = √K/μ: K releases with noise of z times their sensitivity are together (ε,
+    δ)-differentially private.
 
-    This is exact: less noise would break the guarantee. The queries may be chosen from earlier releases.
+    This is exact: less noise would break the guarantee. The queries may be chosen from earlier
+    releases.
 
     Parameters
     ----------
@@ -207,18 +221,20 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
 
     Notes
     -----
-    To the letter of Algorithm 3, line 2, which is more noise than necessary where it is used (4 to 9 times for ε from
-    0.1 to 10 and δ = 1e-6), so that the claimed (ε, δ) holds. The proof that the paper sketches does not
-    establish it: the constant of line 2 holds for ε' < 1 only, and the composition theorem of Dwork and Roth would
-    need ε' √(2K ln(2/δ)) ≤ ε, which fails once ln(2/δ) > 4. For a very large ε the claim itself fails (K = 1, δ = 1e-6
-    and ε = 1000 give μ = 43 where 40 is the limit). The exact μ of such a run is √K over this multiplier; a `Ledger`
-    with the limit `gdp_mu(epsilon, delta)` refuses it where it is not private enough.
+    To the letter of Algorithm 3, line 2, which is more noise than necessary where it is used (4 to
+    9 times for ε from 0.1 to 10 and δ = 1e-6), so that the claimed (ε, δ) holds. The proof that the
+    paper sketches does not establish it: the constant of line 2 holds for ε' < 1 only, and the
+    composition theorem of Dwork and Roth would need ε' √(2K ln(2/δ)) ≤ ε, which fails once ln(2/δ)
+    > 4. For a very large ε the claim itself fails (K = 1, δ = 1e-6 and ε = 1000 give μ = 43 where
+    40 is the limit). The exact μ of such a run is √K over this multiplier; a `Ledger` with the
+    limit `gdp_mu(epsilon, delta)` refuses it where it is not private enough.
 
     References
     ----------
     Wang and Anandkumar, *Online and differentially-private tensor decomposition*, arXiv 1606.06237.
     """
-    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    epsilon = check_epsilon(epsilon)
+    delta = check_delta(delta)
     n_releases = check_count("n_releases", n_releases)
     delta_each = delta / (2 * n_releases)
     epsilon_each = epsilon / math.sqrt(n_releases * (4 + math.log(2 / delta)))
@@ -226,7 +242,9 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
 
 
 def check_epsilon(epsilon: Any) -> float:
-    """Return ε as a float if it is positive and below 10¹²; at 10¹⁸ rounding leaves nothing of δ."""
+    """Return ε as a float if it is positive and below 10¹²; at 10¹⁸ rounding leaves nothing of
+    δ.
+    """
     return check_number("epsilon", epsilon, 0, 1e12)
 
 
@@ -239,8 +257,8 @@ def check_delta_for(delta: float, n_units: int, unit: str) -> None:
     """Raise if δ is not below 1/n: publishing one record in full, at random, would satisfy it."""
     if not delta < 1 / n_units:
         raise ValueError(
-            f"`delta` must be below 1/n = {1 / n_units:.3g} for {n_units:,} {unit}s. Got {delta!r}. "
-            "Take one far below, such as 1e-6 or 1/n²."
+            f"`delta` must be below 1/n = {1 / n_units:.3g} for {n_units:,} {unit}s. Got "
+            f"{delta!r}. Take one far below, such as 1e-6 or 1/n²."
         )
 
 
@@ -249,7 +267,8 @@ def _log_delta(epsilon: float, mu: float) -> float:
         return -math.inf
     if math.isinf(mu):
         return 0.0
-    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    a = epsilon / mu - mu / 2
+    b = epsilon / mu + mu / 2
     if a > 1e100:
         return -math.inf
     if a < -5:  # δ is near 1: nothing cancels, while Mills' ratio of a would overflow
@@ -269,7 +288,9 @@ def _mills_difference(a: float, b: float, mu: float) -> float:
 
 
 def _flip(holds: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Return the last number for which `holds` is true between `inside`, where it is, and `outside`, where not."""
+    """Return the last number for which `holds` is true between `inside`, where it is, and
+    `outside`, where not.
+    """
     while True:
         middle = (inside + outside) / 2
         if middle in (inside, outside):

@@ -1,7 +1,7 @@
 """The plan of a private run, made from public numbers before any data is touched.
 
-It says what every mechanism would do with a budget, and in plain words what the run would find, at which price, what
-that price means, and what more budget would buy.
+It says what every mechanism would do with a budget, and in plain words what the run would find, at
+which price, what that price means, and what more budget would buy.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from odeco.privacy.calibration import adversary_accuracy, gdp_mu
 from odeco.privacy.report import in_plain_words
 
-#: From this many times the smallest signal on, all components are found in nine runs of ten, by every mechanism
-#: (d = 8 to 40, 2 to 5 components of equal weight; other ones: ``python benchmarks/private_models.py plans``).
+#: From this many times the smallest signal on, all components are found in nine runs of ten, by
+#: every mechanism (d = 8 to 40, 2 to 5 components of equal weight; other ones: ``python
+#: benchmarks/private_models.py plans``).
 SURE = 2.0
 
 
@@ -31,8 +32,8 @@ class MechanismPlan:
     noise : float
         Standard deviation of the noise on a coordinate of its first answer.
     smallest_signal : float
-        The weight from which on about half of the components are found with cosine 0.9 through no noise but that of
-        privacy.
+        The weight from which on about half of the components are found with cosine 0.9 through no
+        noise but that of privacy.
     shares : tuple of float
         Shares of μ² that its releases get, for mechanisms that do not treat all alike.
     gain : float
@@ -73,7 +74,8 @@ class Prospect:
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """What every mechanism would do with a budget, best first; ``str`` says it in plain words, with tables.
+    """What every mechanism would do with a budget, best first; ``str`` says it in plain words, with
+    tables.
 
     Attributes
     ----------
@@ -96,7 +98,8 @@ class PrivacyPlan:
     norm_bound : float or None
         The bound on the norm of rows; None for entries.
     bound_share : float
-        The share of μ² that chooses the bound, which is then the unit of norms; 0 if the bound is given.
+        The share of μ² that chooses the bound, which is then the unit of norms; 0 if the bound is
+        given.
     """
 
     epsilon: float
@@ -116,8 +119,12 @@ class PrivacyPlan:
 
     @property
     def largest_weight(self) -> float | None:
-        """What a weight can be at most, for rows that are all alike and as long as the bound; None for entries."""
-        return None if self.norm_bound is None else self.norm_bound**self.order
+        """What a weight can be at most, for rows that are all alike and as long as the bound; None
+        for entries.
+        """
+        if self.norm_bound is None:
+            return None
+        return self.norm_bound**self.order
 
     def __getitem__(self, mechanism: str) -> MechanismPlan:
         return next(plan for plan in self.mechanisms if plan.mechanism == mechanism)
@@ -126,7 +133,8 @@ class PrivacyPlan:
         return self.in_words()
 
     def in_words(self, mechanism: str | None = None) -> str:
-        """Return the plan in three sentences and a small table, then all mechanisms, then what the terms mean.
+        """Return the plan in three sentences and a small table, then all mechanisms, then what the
+        terms mean.
 
         Parameters
         ----------
@@ -137,7 +145,12 @@ class PrivacyPlan:
         sections = [
             _sentences(self, chosen),
             _price_table(self, chosen),
-            [f"Mechanisms for d = {self.dimension}, k = {self.n_components}; this run takes {chosen!r}:"],
+            [
+                (
+                    f"Mechanisms for d = {self.dimension}, k = {self.n_components}; this run "
+                    f"takes {chosen!r}:"
+                )
+            ],
             _terms(self),
         ]
         sections[2] += self._mechanism_table()
@@ -150,8 +163,8 @@ class PrivacyPlan:
             gain = f" ({plan.gain:.2f} times better than equal)" if plan.shares else ""
             remark = f"; {plan.remark}" if plan.remark else ""
             lines.append(
-                f"{plan.mechanism:<16}{plan.n_releases:>9}{plan.noise:>12.4g}{plan.sure_signal:>20.4g}  "
-                f"{shares}{gain}{remark}"
+                f"{plan.mechanism:<16}{plan.n_releases:>9}{plan.noise:>12.4g}"
+                f"{plan.sure_signal:>20.4g}  {shares}{gain}{remark}"
             )
         return lines
 
@@ -165,39 +178,45 @@ _RELATIONS = {
     "replace": "hides whether one {unit} is as it is or any other",
     "add_remove": "hides whether one {unit} is there or blanked",
     "distinct": "hides one distinct entry, which may change by the entry change",
-    "literal": "hides one entry as the paper defines it, by which a diagonal entry changes {times} times as far",
+    "literal": (
+        "hides one entry as the paper defines it, by which a diagonal entry changes {times} times "
+        "as far"
+    ),
 }
 
 
 def _sentences(plan: PrivacyPlan, mechanism: str) -> list[str]:
-    """Return what will be found from which weight on; what it costs and what more would buy; and what that means."""
+    """Return what will be found from which weight on; what it costs and what more would buy; and
+    what that means.
+    """
     signal = plan[mechanism].sure_signal
     twice = next(each for each in plan.prospects if each.epsilon == 2 * plan.epsilon)
     chosen = (
-        f" The bound on norms is chosen by the run, from noisy counts with {plan.bound_share:.0%} of μ²; here it is "
-        f"the unit of norms, and its power {plan.order} that of weights."
+        f" The bound on norms is chosen by the run, from noisy counts with {plan.bound_share:.0%} "
+        f"of μ²; here it is the unit of norms, and its power {plan.order} that of weights."
     )
     return [
         _finding(plan, signal) + (chosen if plan.bound_share else ""),
-        f"It spends ε = {plan.epsilon:g} (δ = {plan.delta:g}) of the privacy of every {plan.unit}, once and for all; "
-        f"ε = {twice.epsilon:g} would find weights from {SURE * twice.smallest_signals[mechanism]:.3g} on.",
+        f"It spends ε = {plan.epsilon:g} (δ = {plan.delta:g}) of the privacy of every "
+        f"{plan.unit}, once and for all; ε = {twice.epsilon:g} would find weights from "
+        f"{SURE * twice.smallest_signals[mechanism]:.3g} on.",
         in_plain_words(adversary_accuracy(plan.mu), plan.unit),
     ]
 
 
 def _finding(plan: PrivacyPlan, signal: float) -> str:
     if plan.largest_weight is None or plan.n_units is None:
-        return f"This run finds components with a weight of {signal:.3g} or more, through the noise of privacy."
+        return f"At this ε, a component must have a weight of {signal:.3g} or more to be found."
     if signal > plan.largest_weight:
         return (
-            f"This run finds nothing: a weight of {signal:.3g} would be needed, and {plan.unit}s of norm at most "
-            f"{plan.norm_bound:g} have none above {plan.largest_weight:.3g}; {_needed(plan, signal):,} {plan.unit}s "
-            "would be the fewest to find anything."
+            f"This run finds nothing: a weight of {signal:.3g} would be needed, and {plan.unit}s "
+            f"of norm at most {plan.norm_bound:g} have none above {plan.largest_weight:.3g}; "
+            f"{_needed(plan, signal):,} {plan.unit}s would be the fewest to find anything."
         )
     return (
-        f"This run finds components with a weight of {signal:.3g} or more, through the noise of privacy: as much as "
-        f"{_needed(plan, signal):,} of the {plan.n_units:,} {plan.unit}s have if they are alike and of the full norm "
-        f"{plan.norm_bound:g}."
+        f"At this ε, a component must have a weight of {signal:.3g} or more to be found: about "
+        f"{_needed(plan, signal):,} identical {plan.unit}s of norm {plan.norm_bound:g}, of "
+        f"{plan.n_units:,}."
     )
 
 
@@ -218,7 +237,9 @@ def _price_table(plan: PrivacyPlan, mechanism: str) -> list[str]:
         line = f"{prospect.epsilon:>9g}  {accuracy:>15.1%}  {signal:>18.3g}"
         if counted:
             number = _needed(plan, signal)
-            line += f"  {f'{number:,}' if number <= (plan.n_units or 0) else 'more than there are':>28}"
+            line += (
+                f"  {f'{number:,}' if number <= (plan.n_units or 0) else 'more than there are':>28}"
+            )
         lines.append(line + ("  this run" if prospect.epsilon == plan.epsilon else ""))
     return lines
 
@@ -228,17 +249,28 @@ def _terms(plan: PrivacyPlan) -> list[str]:
     weight = "how large a component is"
     if plan.unit != "entry":
         weight = (
-            f"of a component v, the mean of ⟨x, v⟩{_POWERS.get(plan.order, f'^{plan.order}')} over all {plan.unit}s x"
+            f"of a component v, the mean of ⟨x, v⟩{_POWERS.get(plan.order, f'^{plan.order}')} "
+            f"over all {plan.unit}s x"
         )
     meanings = {
-        "weight": f"{weight}; found means a cosine of at least 0.9, of all in nine runs of ten; of half the weight, "
-        "about half are found",
-        "epsilon, delta": f"the guarantee, for every {plan.unit}: the smaller, the less anybody can learn",
-        "adversary right": f"how often at most, about one {plan.unit} of two possible ones; by chance 50 %",
-        "mu": f"both as one number, {plan.mu:.4g} here; runs on the same data add up as the squares of their mu",
+        "weight": f"{weight}; found means a cosine of at least 0.9, of all in nine runs of ten; of "
+        "half the weight, about half are found",
+        "epsilon, delta": (
+            f"the guarantee, for every {plan.unit}: the smaller, the less anybody can learn"
+        ),
+        "adversary right": (
+            f"upper bound on guessing which of two versions of one {plan.unit} was used (chance: "
+            "50 %)"
+        ),
+        "mu": (
+            f"both as one number, {plan.mu:.4g} here; runs on the same data add up as the squares "
+            "of their mu"
+        ),
         "releases": "noisy answers that a mechanism gives, which share the budget",
         "noise": "standard deviation of the noise on a number of the first of them",
-        plan.neighbours: _RELATIONS[plan.neighbours].format(unit=plan.unit, times=math.factorial(plan.order)),
+        plan.neighbours: _RELATIONS[plan.neighbours].format(
+            unit=plan.unit, times=math.factorial(plan.order)
+        ),
     }
     width = max(map(len, meanings))
     return [f"{name:<{width}}  {meaning}" for name, meaning in meanings.items()]

@@ -11,14 +11,21 @@ from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray
 from odeco.privacy.ledger import ALL_DATA, Ledger
-from odeco.privacy.noise import NoiseSource, SecureNoise, grid_of, noise_scale, noisy, rounding_slack
+from odeco.privacy.noise import (
+    NoiseSource,
+    SecureNoise,
+    grid_of,
+    noise_scale,
+    noisy,
+    rounding_slack,
+)
 
 
 def above(keys: Any, numbers: FloatArray, threshold: float) -> tuple[NDArray[np.str_], FloatArray]:
     """Return the texts whose noisy numbers reach a threshold, sorted, and these numbers.
 
-    This is all that is released. The array is made anew from the texts that pass: the type of `keys` would reveal
-    the length of the longest of all, and their order the places of the others.
+    This is all that is released. The array is made anew from the texts that pass: the type of
+    `keys` would reveal the length of the longest of all, and their order the places of the others.
     """
     passed = np.flatnonzero(numbers >= threshold)
     names = np.array([str(key) for key in keys[passed]], dtype=np.str_)
@@ -54,7 +61,8 @@ class Releases:
 
 @dataclass(frozen=True, eq=False)
 class Releaser:
-    """A ledger that is charged and a source that draws the noise: all that a mechanism needs for a release.
+    """A ledger that is charged and a source that draws the noise: all that a mechanism needs for a
+    release.
 
     Attributes
     ----------
@@ -87,7 +95,8 @@ class Releaser:
         sensitivity: float,
         noise_multiplier: float,
     ) -> tuple[FloatArray, float]:
-        """Return ``answer() + scale · N(0, I)`` and the scale, having charged the ledger before anything is computed.
+        """Return ``answer() + scale · N(0, I)`` and the scale, having charged the ledger before
+        anything is computed.
 
         Parameters
         ----------
@@ -103,7 +112,9 @@ class Releaser:
             z: the noise has z times the sensitivity, so this release is 1/z-GDP.
         """
         scale = noise_scale(sensitivity, noise_multiplier, size)
-        slack = rounding_slack(size, grid_of(scale))  # raises for a sensitivity of 0 or NaN, before anything is charged
+        slack = rounding_slack(
+            size, grid_of(scale)
+        )  # raises for a sensitivity of 0 or NaN, before anything is charged
         self.ledger.charge(what, sensitivity + slack, scale, data=self.data)
         released = noisy(self._quietly(answer), scale, self.noise)
         self.callback(what)
@@ -119,19 +130,23 @@ class Releaser:
         threshold: float,
         delta: float,
     ) -> tuple[NDArray[np.str_], FloatArray]:
-        """Return those of some keys whose numbers reach a threshold after noise, and these noisy numbers.
+        """Return those of some keys whose numbers reach a threshold after noise, and these noisy
+        numbers.
 
-        Which keys there are depends on the data, so neither a charge nor a message may depend on their number. The
-        numbers are multiples of ``grid_of(scale)``: rounding moves none of them, and no slack for it is charged.
+        Which keys there are depends on the data, so neither a charge nor a message may depend on
+        their number. The numbers are multiples of ``grid_of(scale)``: rounding moves none of them,
+        and no slack for it is charged.
 
         Parameters
         ----------
         what : str
             What is released, for the reader of the ledger.
         answer : callable
-            Computes an array of texts, each once, and a number for each; called only if the ledger agrees.
+            Computes an array of texts, each once, and a number for each; called only if the ledger
+            agrees.
         sensitivity : float
-            Largest Euclidean change of the numbers between neighbours, over the keys that both have.
+            Largest Euclidean change of the numbers between neighbours, over the keys that both
+            have.
         scale : float
             Standard deviation of the noise.
         threshold : float
@@ -153,10 +168,12 @@ class Releaser:
         sensitivities: FloatArray,
         noise_multiplier: float,
     ) -> tuple[FloatArray, FloatArray]:
-        """Return an answer whose last axis holds separate releases, each with noise for its own sensitivity.
+        """Return an answer whose last axis holds separate releases, each with noise for its own
+        sensitivity.
 
-        All are charged in one step, so that a refusal leaves nothing half charged: as n releases of the column whose
-        ratio of sensitivity to noise is largest. The ratios are all 1/z, up to rounding.
+        All are charged in one step, so that a refusal leaves nothing half charged: as n releases of
+        the column whose ratio of sensitivity to noise is largest. The ratios are all 1/z, up to
+        rounding.
         """
         *rest, n_columns = shape
         size = int(np.prod(rest, dtype=np.int64))
@@ -166,7 +183,9 @@ class Releaser:
         worst = max(range(n_columns), key=lambda column: charged[column] / scales[column])
         self.ledger.charge(what, charged[worst], scales[worst], count=n_columns, data=self.data)
         exact = self._quietly(answer)
-        columns = [noisy(exact[..., column], scale, self.noise) for column, scale in enumerate(scales)]
+        columns = [
+            noisy(exact[..., column], scale, self.noise) for column, scale in enumerate(scales)
+        ]
         self.callback(what)
         return np.stack(columns, axis=-1), np.array(scales)
 

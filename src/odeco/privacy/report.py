@@ -1,4 +1,6 @@
-"""The guarantee of a private result, in words and in numbers that a reader can check; and a warning of two of them."""
+"""The guarantee of a private result, in words and in numbers that a reader can check; and a warning
+of two of them.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +24,33 @@ from odeco.privacy.release import Releaser
 Level = Literal["good", "warning", "bad"]
 
 #: Above these accuracies of an adversary, a guarantee is weak, and hardly one at all.
-WEAK, HARDLY_ANY = 0.75, 0.95
+WEAK = 0.75
+HARDLY_ANY = 0.95
 
 
 def level_of(accuracy: float) -> Level:
     """Return how serious it is that an adversary guesses right this often."""
-    return "bad" if accuracy > HARDLY_ANY else "warning" if accuracy > WEAK else "good"
+    if accuracy > HARDLY_ANY:
+        return "bad"
+    if accuracy > WEAK:
+        return "warning"
+    return "good"
 
 
 def in_plain_words(accuracy: float, unit: str) -> str:
-    """Return what it means that an adversary guesses right this often, and whether that protects anybody."""
+    """Return how well a guess about one unit can do, and whether that protects anybody.
+
+    The number holds if both versions were equally likely before: see `adversary_accuracy`.
+    """
     advice = {
         "good": "",
         "warning": " That is weak protection. Consider a smaller ε.",
         "bad": " That is hardly any protection. Choose a smaller ε.",
     }
     return (
-        f"An adversary who sees all that is released and knows everything but one {unit} tells which of two "
-        f"possibilities for it is true at most {100 * accuracy:.1f} % of the time; a coin is right 50 %."
-        f"{advice[level_of(accuracy)]}"
+        f"Someone who knows every other {unit} can tell which of two equally likely versions of "
+        f"one {unit} was used with at most {100 * accuracy:.1f} % accuracy (a coin toss: 50 "
+        f"%).{advice[level_of(accuracy)]}"
     )
 
 
@@ -52,7 +62,13 @@ def _check_number(value: Any, where: str, sizes: Sizes) -> None:
 
 #: What a charge in JSON must hold, and a report.
 _check_charge = record(
-    {"mechanism": text(), "sensitivity": number(0), "scale": number(0), "count": whole(1), "data": each(text())},
+    {
+        "mechanism": text(),
+        "sensitivity": number(0),
+        "scale": number(0),
+        "count": whole(1),
+        "data": each(text()),
+    },
     {"delta": number(0, 1)},
 )
 
@@ -74,10 +90,11 @@ class PrivacyReport:
     Attributes
     ----------
     epsilon, delta : float
-        The guarantee that was requested and holds. ``epsilon`` is infinite if the noise did not come from the operating
-        system: whoever knows the noise can subtract it.
+        The guarantee that was requested and holds. ``epsilon`` is infinite if the noise did not
+        come from the operating system: whoever knows the noise can subtract it.
     epsilon_spent, mu : float
-        What the releases cost: ε for the same delta, and μ of a Gaussian mechanism; at most what was requested.
+        What the releases cost: ε for the same delta, and μ of a Gaussian mechanism; at most what
+        was requested.
     private : bool
         Whether the noise came from the operating system.
     unit : {"entry", "record", "user"}
@@ -102,15 +119,17 @@ class PrivacyReport:
 
     @property
     def adversary_accuracy(self) -> float:
-        """How often an adversary who knows all but one unit guesses right at most; see `adversary_accuracy`."""
+        """How often an adversary who knows all but one unit guesses right at most; see
+        `adversary_accuracy`.
+        """
         return adversary_accuracy(self.mu, sum(charge.delta for charge in self.charges))
 
     @property
     def rho(self) -> float:
         """The ρ of zero-concentrated differential privacy that the noise satisfies: μ²/2.
 
-        Gaussian releases that cost μ together are μ²/2-zCDP (Bun and Steinke 2016). If charges have deltas of their
-        own, as the choice of a vocabulary has, it holds but for their sum.
+        Gaussian releases that cost μ together are μ²/2-zCDP (Bun and Steinke 2016). If charges have
+        deltas of their own, as the choice of a vocabulary has, it holds but for their sum.
         """
         return self.mu**2 / 2
 
@@ -124,21 +143,24 @@ class PrivacyReport:
         """What the guarantee means, in plain words and numbers."""
         if not self.private:
             return (
-                "This result is NOT private. Its noise did not come from the operating system, and whoever knows the "
-                "noise can subtract it."
+                "This result is NOT private. Its noise did not come from the operating system, "
+                "and whoever knows the noise can subtract it."
             )
         return (
-            f"This result is ({self.epsilon:g}, {self.delta:g})-differentially private for one {self.unit}. "
-            f"Neighbouring data sets: {self.neighbours}. {in_plain_words(self.adversary_accuracy, self.unit)}"
+            f"This result is ({self.epsilon:g}, {self.delta:g})-differentially private for one "
+            f"{self.unit}. Neighbouring data sets: {self.neighbours}. "
+            f"{in_plain_words(self.adversary_accuracy, self.unit)}"
         )
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name in ("epsilon", "delta", "epsilon_spent", "mu", "rho")}
+        shown = {
+            name: getattr(self, name) for name in ("epsilon", "delta", "epsilon_spent", "mu", "rho")
+        }
         numbers = ", ".join(f"{name}={value:.6g}" for name, value in shown.items())
         return (
-            f"PrivacyReport({numbers}, adversary_accuracy={self.adversary_accuracy:.4f}, private={self.private}, "
-            f"unit={self.unit!r}, neighbours={self.neighbours!r}, mechanism={self.mechanism!r}, "
-            f"{len(self.charges)} charges)"
+            f"PrivacyReport({numbers}, adversary_accuracy={self.adversary_accuracy:.4f}, "
+            f"private={self.private}, unit={self.unit!r}, neighbours={self.neighbours!r}, "
+            f"mechanism={self.mechanism!r}, {len(self.charges)} charges)"
         )
 
     def __str__(self) -> str:
@@ -157,11 +179,14 @@ class PrivacyReport:
         private: bool = True,
         epsilon_of: Callable[[Ledger], float] | None = None,
     ) -> PrivacyReport:
-        """Read the guarantee off a ledger; there is none if earlier noise, or that of the releaser, is known.
+        """Read the guarantee off a ledger; there is none if earlier noise, or that of the releaser,
+        is known.
 
-        `epsilon_of` returns the ε that the charges of a ledger cost; by default that of Gaussian releases.
+        `epsilon_of` returns the ε that the charges of a ledger cost; by default that of Gaussian
+        releases.
         """
-        ledger, private = releaser.ledger, private and releaser.is_private
+        ledger = releaser.ledger
+        private = private and releaser.is_private
         spent = ledger.epsilon(delta) if epsilon_of is None else epsilon_of(ledger)
         return cls(
             epsilon=epsilon if private else math.inf,
@@ -178,8 +203,16 @@ class PrivacyReport:
     def to_json(self) -> str:
         """Return everything as JSON; an infinite number is written as the text "infinity"."""
         charges = [charge.to_fields() for charge in self.charges]
-        document = {"kind": "privacy report", "format_version": 1, **asdict(self), "charges": charges}
-        document |= {"adversary_accuracy": self.adversary_accuracy, "rho": self.rho}  # both follow from the rest
+        document = {
+            "kind": "privacy report",
+            "format_version": 1,
+            **asdict(self),
+            "charges": charges,
+        }
+        document |= {
+            "adversary_accuracy": self.adversary_accuracy,
+            "rho": self.rho,
+        }  # both follow from the rest
         finite = {
             name: "infinity" if isinstance(value, float) and math.isinf(value) else value
             for name, value in document.items()
@@ -191,35 +224,43 @@ class PrivacyReport:
         """Return the report that `to_json` described."""
         document = json.loads(written)
         if document.pop("kind") != "privacy report" or document.pop("format_version") != 1:
-            raise FileFormatError("The text must be a privacy report of format version 1. It is not. Write it again.")
+            raise FileFormatError(
+                "The text must be a privacy report of format version 1. It is not. Write it again."
+            )
         for follows in ("adversary_accuracy", "rho"):
             document.pop(follows, None)
         _check_document(document, "privacy", {})
         charges = tuple(Charge(**fields) for fields in document.pop("charges"))
-        numbers: dict[str, Any] = {name: math.inf if value == "infinity" else value for name, value in document.items()}
+        numbers: dict[str, Any] = {
+            name: math.inf if value == "infinity" else value for name, value in document.items()
+        }
         return cls(**numbers, charges=charges)
 
 
-#: The objects that private runs were given, by their identity, and the ledger of the last run; None for none.
+#: The objects that private runs were given, by their identity, and the ledger of the last run; None
+#: for none.
 _USED: dict[int, tuple[weakref.ref[Any], str | None]] = {}
 
 
 def warn_of_reuse(records: Any, ledger: Any = None, *, stacklevel: int = 3) -> None:
     """Warn if an earlier private run was given this object, unless both charge the same ledger.
 
-    Only objects are compared, and no record is looked at: a message must not depend on a record. So copies and parts of
-    an array are not recognised, nor is a file that is read again. Objects are not kept alive.
+    Only objects are compared, and no record is looked at: a message must not depend on a record. So
+    copies and parts of an array are not recognised, nor is a file that is read again. Objects are
+    not kept alive.
 
     Parameters
     ----------
     records : object
-        What the run was given. Objects that cannot be referred to weakly, such as lists, are not remembered.
+        What the run was given. Objects that cannot be referred to weakly, such as lists, are not
+        remembered.
     ledger : LedgerFile, Ledger or path, optional
         The ledger of all runs on these records.
     stacklevel : int
         As for `warnings.warn`.
     """
-    name, key = None if ledger is None else _name_of(ledger), id(records)
+    name = None if ledger is None else _name_of(ledger)
+    key = id(records)
     before = _USED.get(key)
     try:
         _USED[key] = weakref.ref(records, partial(_USED.pop, key)), name
@@ -228,9 +269,10 @@ def warn_of_reuse(records: Any, ledger: Any = None, *, stacklevel: int = 3) -> N
     if before is None or before[0]() is not records or (name is not None and name == before[1]):
         return
     warnings.warn(
-        "Private runs on the same records must share one budget: what they spend adds up, for every record. Got "
-        "records that an earlier private run of this process was given, without one ledger for both. Pass the same "
-        "`ledger` to both; a stream must be given every record once.",
+        "Private runs on the same records must share one budget: what they spend adds up, for "
+        "every record. Got records that an earlier private run of this process was given, without "
+        "one ledger for both. Pass the same `ledger` to both; a stream must be given every record "
+        "once.",
         ReusedRecordsWarning,
         stacklevel=stacklevel,
     )
@@ -244,4 +286,6 @@ def forget_all() -> None:
 def _name_of(ledger: Any) -> str:
     """Return what tells a ledger from others: the path of a file, or else its identity."""
     path = getattr(ledger, "path", ledger)
-    return str(Path(path).resolve()) if isinstance(path, str | os.PathLike) else f"ledger {id(ledger)}"
+    if isinstance(path, str | os.PathLike):
+        return str(Path(path).resolve())
+    return f"ledger {id(ledger)}"

@@ -1,4 +1,6 @@
-"""Sums over private records, released with noise and charged to a ledger: all that a private model learns from."""
+"""Sums over private records, released with noise and charged to a ledger: all that a private model
+learns from.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ from odeco._util.arguments import check_choice
 from odeco._util.threads import Block, map_blocks
 from odeco._util.types import FloatArray
 from odeco.privacy.calibration import check_delta_for
+from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
-from odeco.privacy.ledger import ALL_DATA, Charge, Ledger
-from odeco.privacy.ledger_file import Guarantee, as_ledger
+from odeco.privacy.ledger import Ledger
+from odeco.privacy.ledger_file import as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise, noise_scale
 from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.sensitivity import neighbour_factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +56,8 @@ class Query:
 
 def sum_over_blocks(work: Callable[[Block], FloatArray], blocks: Iterable[Block]) -> FloatArray:
     """Return the sum of ``work(block)`` over blocks of records, added in their order."""
-    # A warning about the data would be an answer without noise. Threads do not inherit this setting of NumPy.
+    # A warning about the data would be an answer without noise. Threads do not inherit this setting
+    # of NumPy.
     quiet_work = np.errstate(all="ignore")(work)
     total: FloatArray = sum(map_blocks(quiet_work, blocks, parallel=True))  # type: ignore[assignment]
     return total
@@ -68,32 +73,31 @@ class PrivateSums:
     n_records : int
         Number of records, or of users; it is public.
     record : str
-        The name of a record in messages, such as "row" or "respondent"; "user" if a user may have several.
+        The name of a record in messages, such as "row" or "respondent"; "user" if a user may have
+        several.
     n_terms : int, optional
-        Number of arrays that are added up, if users have several records; by default one for each record.
+        Number of arrays that are added up, if users have several records; by default one for each
+        record.
     neighbour_relation : {"replace", "add_remove"}
-        Whether a neighbour replaces one record or blanks it; see `odeco.privacy.holders.protocol.RELATIONS`.
+        Whether a neighbour replaces one record or blanks it; see
+        `odeco.privacy.holders.protocol.RELATIONS`.
     neighbours : str, optional
         The neighbour relation in words, for `report`; by default as `neighbour_relation` says.
-    earlier : tuple of Charge
-        Releases about other pieces of the data that the same guarantee covers.
-    data : str
-        The piece of the data that the queries are about; see `Ledger`.
     noise : NoiseSource, optional
         The source of the noise; by default the operating system.
 
     Notes
     -----
-    **Sensitivity.** A record adds an array u with |u| ≤ b, made of that record and of arguments that are public or were
-    released before. Blanking the record moves the sum by at most b. Replacing it, so that it adds v instead, moves the
-    sum by |u − v| ≤ 2b; if ⟨u, v⟩ ≥ 0 for any two records, as where no entry is negative, |u − v|² = |u|² + |v|² −
-    2⟨u, v⟩ ≤ 2b², so √2 b.
+    **Sensitivity.** A record adds an array u with |u| ≤ b, made of that record and of arguments
+    that are public or were released before. `neighbour_factor` says how many times b a neighbour
+    moves the sum.
 
-    **Rounding.** A norm of m numbers is computed with a relative error of at most m + 8 units of roundoff, and n arrays
-    of norm b, added up in whatever order, give a sum that errs by at most n + 8 units of roundoff times n b. If n users
-    have N arrays whose norms sum up to n b, it errs by N + 8 units times n b. Twice the sum of both is part of the
-    sensitivity that is declared, as two neighbours may round in opposite directions. The arrays of norm b themselves
-    must be computed from the record with a relative error of at most 8 units of roundoff for each of their numbers.
+    **Rounding.** A norm of m numbers is computed with a relative error of at most m + 8 units of
+    roundoff, and n arrays of norm b, added up in whatever order, give a sum that errs by at most n
+    + 8 units of roundoff times n b. If n users have N arrays whose norms sum up to n b, it errs by
+    N + 8 units times n b. Twice the sum of both is part of the sensitivity that is declared, as two
+    neighbours may round in opposite directions. The arrays of norm b themselves must be computed
+    from the record with a relative error of at most 8 units of roundoff for each of their numbers.
     """
 
     def __init__(
@@ -105,35 +109,47 @@ class PrivateSums:
         n_terms: int | None = None,
         neighbour_relation: NeighbourRelation = "replace",
         neighbours: str = "",
-        earlier: tuple[Charge, ...] = (),
-        data: str = ALL_DATA,
         noise: NoiseSource | None = None,
     ) -> None:
         check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         check_delta_for(guarantee.delta, n_records, record)
-        self.guarantee, self.n_records, self.record = guarantee, n_records, record
+        self.guarantee = guarantee
+        self.n_records = n_records
+        self.record = record
         self._n_terms = n_records if n_terms is None else n_terms
         self.neighbour_relation = neighbour_relation
-        self.neighbours = neighbours or f"one {record}, {RELATIONS[neighbour_relation]}; their number is public"
-        ledger = Ledger(guarantee.mu, within=as_ledger(guarantee.ledger))
-        for charge in earlier:
-            ledger.charge(**charge.to_fields())
-        self._releaser = Releaser(ledger, SecureNoise() if noise is None else noise, data)
+        self.neighbours = (
+            neighbours or f"one {record}, {RELATIONS[neighbour_relation]}; their number is public"
+        )
+        ledger = Ledger(
+            guarantee.mu,
+            within=as_ledger(guarantee.ledger, unit=record, neighbours=neighbour_relation),
+        )
+        self._releaser = Releaser(ledger, SecureNoise() if noise is None else noise)
+
+    def factor(self, query: Query) -> float:
+        """Return how far a neighbour can move a sum, as a multiple of the bound of its query."""
+        replace = self.neighbour_relation == "replace"
+        return neighbour_factor(replace=replace, signed=query.signed)
 
     def sensitivity(self, query: Query) -> float:
         """Return how far a neighbour can move the sum that a query asks for."""
-        replaced = 2.0 if query.signed else math.sqrt(2)
-        factor = replaced if self.neighbour_relation == "replace" else 1.0
+        factor = self.factor(query)
         if query.exact:
             return query.bound * factor
-        return query.bound * (factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self._n_terms + 8)))
+        return query.bound * (
+            factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self._n_terms + 8))
+        )
 
     def noise(self, query: Query, share: float) -> float:
         """Return the deviation of the noise of a query that takes a share of μ²."""
-        return noise_scale(self.sensitivity(query), 1 / (self.guarantee.mu * math.sqrt(share)), query.size)
+        return noise_scale(
+            self.sensitivity(query), 1 / (self.guarantee.mu * math.sqrt(share)), query.size
+        )
 
     def release(self, query: Query, *, share: float) -> tuple[FloatArray, float]:
-        """Return a sum with noise, and the deviation of the noise; the ledger is charged before it is computed.
+        """Return a sum with noise, and the deviation of the noise; the ledger is charged before it
+        is computed.
 
         Parameters
         ----------
@@ -151,8 +167,8 @@ class PrivateSums:
             noise_multiplier=multiplier,
         )
 
-    def report(self, mechanism: str, *, private: bool = True) -> PrivacyReport:
-        """Return the guarantee of all releases so far; there is none if the noise of earlier ones is known."""
+    def report(self, mechanism: str) -> PrivacyReport:
+        """Return the guarantee of all releases so far."""
         return PrivacyReport.of(
             self._releaser,
             epsilon=self.guarantee.epsilon,
@@ -160,6 +176,5 @@ class PrivateSums:
             unit=self.record,
             neighbours=self.neighbours,
             mechanism=mechanism,
-            private=private,
             epsilon_of=self.guarantee.epsilon_of,
         )

@@ -1,9 +1,11 @@
 """What prepares a private run: a bound on the norm of rows, or a subspace of fewer dimensions.
 
-Private principal components are the leading directions of the second moment of rows, from one noisy release.
+Private principal components are the leading directions of the second moment of rows, from one noisy
+release.
 
-The distinct entries of (1/n) Σ x xᵀ are released once with Gaussian noise, and the rest is post-processing (Dwork,
-Talwar, Thakurta and Zhang 2014, *Analyze Gauss*), with the exact calibration of the noise.
+The distinct entries of (1/n) Σ x xᵀ are released once with Gaussian noise, and the rest is
+post-processing (Dwork, Talwar, Thakurta and Zhang 2014, *Analyze Gauss*), with the exact
+calibration of the noise.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from numpy.typing import NDArray
 from odeco._util.arguments import MINIMUM_ORDER, check_choice, check_count, check_norm_bound
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.privacy.calibration import adversary_accuracy, check_delta, check_delta_for, check_epsilon, gdp_mu
+from odeco.privacy.calibration import (
+    adversary_accuracy,
+    check_delta,
+    check_delta_for,
+    check_epsilon,
+    gdp_mu,
+)
 from odeco.privacy.holders.norms import RowNorms, is_auto, norms_share, release_bound
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.holders.records import RecordLevel
@@ -50,8 +58,8 @@ class PrivateSubspace:
     noise_floor : float
         A bound on the norm of the noise that holds with a probability of 99 %.
     angle_bounds : array of k
-        What the angle between each direction and the span of the k true ones, of clipped rows, is at most if the noise
-        is within its bound; a right angle if nothing can be said.
+        What the angle between each direction and the span of the k true ones, of clipped rows, is
+        at most if the noise is within its bound; a right angle if nothing can be said.
     norm_bound : float
         The norm at which rows were clipped.
     privacy : PrivacyReport
@@ -71,13 +79,18 @@ class PrivateSubspace:
         return self.angle_bounds < math.pi / 2
 
     def transform(self, rows: Any) -> FloatArray:
-        """Return the coordinates of rows in the basis. They reveal the rows: only the basis is private."""
+        """Return the coordinates of rows in the basis. They reveal the rows: only the basis is
+        private.
+        """
         coordinates: FloatArray = rows @ self.basis
         return coordinates
 
     def __str__(self) -> str:
         n_clear = int(np.sum(self.clear))
-        return f"{n_clear} of {len(self.clear)} directions are clear of the noise. {self.privacy.statement}"
+        return (
+            f"{n_clear} of {len(self.clear)} directions are clear of the noise. "
+            f"{self.privacy.statement}"
+        )
 
 
 @dataclass(frozen=True)
@@ -95,8 +108,9 @@ class SubspacePlan:
     noise : float
         The standard deviation of the noise on the diagonal of the second moment, in units of B².
     smallest_signal : float
-        How far an eigenvalue must exceed the others to be found with cosine 0.9, in units of B²: the mean of ⟨x, v⟩²
-        for a direction v, over that for the others. For a bound B that is given, in the units of the rows.
+        How far an eigenvalue must exceed the others to be found with cosine 0.9, in units of B²:
+        the mean of ⟨x, v⟩² for a direction v, over that for the others. For a bound B that is
+        given, in the units of the rows.
     bound_share : float
         The share of μ² that chooses the bound; 0 if the bound is given.
     """
@@ -114,13 +128,16 @@ class SubspacePlan:
     bound_share: float
 
     def __str__(self) -> str:
-        chosen = f" B is chosen from noisy counts with {self.bound_share:.0%} of μ²." if self.bound_share else ""
+        if self.bound_share:
+            chosen = f" B is chosen from noisy counts with {self.bound_share:.0%} of μ²."
+        else:
+            chosen = ""
         unit = " B²" if self.bound_share else ""
         return (
-            f"This run finds directions whose eigenvalue exceeds the others by {self.smallest_signal:.3g}{unit} or "
-            f"more, through the noise of privacy.{chosen}\n"
-            f"It spends ε = {self.epsilon:g} (δ = {self.delta:g}) of the privacy of every {self.unit} of "
-            f"{self.n_units:,}, once and for all; neighbours: {self.neighbours}.\n"
+            "This run finds directions whose eigenvalue exceeds the others by "
+            f"{self.smallest_signal:.3g}{unit} or more, through the noise of privacy.{chosen}\n"
+            f"It spends ε = {self.epsilon:g} (δ = {self.delta:g}) of the privacy of every "
+            f"{self.unit} of {self.n_units:,}, once and for all; neighbours: {self.neighbours}.\n"
             f"{in_plain_words(adversary_accuracy(self.mu), self.unit)}"
         )
 
@@ -137,23 +154,25 @@ def private_subspace(
     ledger: Ledger | LedgerFile | str | os.PathLike[str] | None = None,
     noise: NoiseSource | None = None,
 ) -> PrivateSubspace:
-    """Return the leading directions of the second moment of rows under (ε, δ)-differential privacy: private PCA.
+    """Return the leading directions of the second moment of rows under (ε, δ)-differential privacy:
+    private PCA.
 
     Parameters
     ----------
-    rows : array or CSR array, n x d, or rows of `odeco.privacy.open_private` or `odeco.online.dask.as_cluster_rows`
-        The data. A row that is not finite counts as blank. Rows are not centred: subtract a public mean first if the
-        mean is not what you look for.
+    rows : array or CSR array, n x d, or rows of `open_private` or `as_cluster_rows`
+        The data. A row that is not finite counts as blank. Rows are not centred: subtract a public
+        mean first if the mean is not what you look for.
     n_components : int
         The number k of directions.
     epsilon, delta : float
         The guarantee: ε > 0, and δ below one over the number of records or users.
     norm_bound : float or "auto"
-        The largest Euclidean norm of a row, known without looking at the data; longer rows are scaled down to it.
-        ``"auto"`` spends a part of μ², 5 % but for few records, on noisy counts of rows by their norm, which give the
-        bound.
+        The largest Euclidean norm of a row, known without looking at the data; longer rows are
+        scaled down to it. ``"auto"`` spends a part of μ², 5 % but for few records, on noisy counts
+        of rows by their norm, which give the bound.
     groups : array of n labels, optional
-        Which user each row belongs to; public. The unit is then the user, who counts once, with the mean over own rows.
+        Which user each row belongs to; public. The unit is then the user, who counts once, with the
+        mean over own rows.
     neighbour_relation : {"replace", "add_remove"}
         Whether a unit is replaced by any other, or blanked. The number of units is public.
     ledger : Ledger, LedgerFile or path, optional
@@ -163,21 +182,23 @@ def private_subspace(
 
     Notes
     -----
-    **Sensitivity.** A row x of norm at most B adds x xᵀ/n, of norm at most B²/n, to the second moment; blanking it
-    moves that by no more. Replacing it by y moves it by |x xᵀ − y yᵀ|/n, whose square, (|x|⁴ + |y|⁴ − 2⟨x, y⟩²)/n², is
-    at most 2B⁴/n² (`RecordSensitivities.entries`). Entries off the diagonal are released once, times √2, so that the
-    norm is that of the whole matrix. Rounding is part of what is declared (`RecordLevel.second_moment_sensitivity`).
+    **Sensitivity.** A row x of norm at most B adds x xᵀ/n, of norm at most B²/n, to the second
+    moment; blanking it moves that by no more. Replacing it by y moves it by |x xᵀ − y yᵀ|/n, whose
+    square, (|x|⁴ + |y|⁴ − 2⟨x, y⟩²)/n², is at most 2B⁴/n² (`RecordSensitivities.entries`). Entries
+    off the diagonal are released once, times √2, so that the norm is that of the whole matrix.
+    Rounding is part of what is declared (`RecordLevel.second_moment_sensitivity`).
 
-    **Angles.** The noise E has a norm of at most s(√(2d) + t) but for a probability of 2 exp(−t²/2): the mean of its
-    largest eigenvalue is at most s√(2d), and as a function of standard normal numbers it has the Lipschitz constant s.
-    For an eigenvector u of M + E with eigenvalue μ, let P project to the true directions that are left out, whose
-    eigenvalues are at most λ. Then (μ − λ)|Pu| ≤ |P(μ − M)u| = |PEu| ≤ |E|, and λ exceeds the next noisy eigenvalue by
-    at most |E|. This bounds |Pu|, the sine of the angle.
+    **Angles.** The noise E has a norm of at most s(√(2d) + t) but for a probability of 2
+    exp(−t²/2): the mean of its largest eigenvalue is at most s√(2d), and as a function of standard
+    normal numbers it has the Lipschitz constant s. For an eigenvector u of M + E with eigenvalue μ,
+    let P project to the true directions that are left out, whose eigenvalues are at most λ. Then (μ
+    − λ)|Pu| ≤ |P(μ − M)u| = |PEu| ≤ |E|, and λ exceeds the next noisy eigenvalue by at most |E|.
+    This bounds |Pu|, the sine of the angle.
 
     References
     ----------
-    Dwork, Talwar, Thakurta and Zhang, *Analyze Gauss: optimal bounds for privacy-preserving principal component
-    analysis*, 2014.
+    Dwork, Talwar, Thakurta and Zhang, *Analyze Gauss: optimal bounds for privacy-preserving
+    principal component analysis*, 2014.
 
     Examples
     --------
@@ -191,20 +212,27 @@ def private_subspace(
     mu = gdp_mu(check_epsilon(epsilon), check_delta(delta))
     check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
     warn_of_reuse(rows, ledger)
-    releaser = Releaser(
-        Ledger(mu, within=None if ledger is None else as_ledger(ledger)), SecureNoise() if noise is None else noise
-    )
+    unit = "record" if groups is None else "user"
+    budget = as_ledger(ledger, unit=unit, neighbours=neighbour_relation)
+    releaser = Releaser(Ledger(mu, within=budget), SecureNoise() if noise is None else noise)
     share = 0.0
     if is_auto(norm_bound):
         norms = RowNorms(rows, groups)
         share = norms_share(norms.n_units, mu)
         check_count("n_components", n_components, 1, norms.n_features)
-        check_delta_for(delta, norms.n_units, "record" if groups is None else "user")
-        unit_noise = _noise(1.0, norms.n_units, neighbour_relation, mu, share) * math.sqrt(2 * norms.n_features)
-        norm_bound = release_bound(norms, neighbour_relation, releaser, mu * math.sqrt(share), 2, unit_noise)
+        check_delta_for(delta, norms.n_units, unit)
+        unit_noise = _noise(1.0, norms.n_units, neighbour_relation, mu, share) * math.sqrt(
+            2 * norms.n_features
+        )
+        norm_bound = release_bound(
+            norms, neighbour_relation, releaser, mu * math.sqrt(share), 2, unit_noise
+        )
     with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
         holder = RecordLevel(
-            rows, norm_bound=check_norm_bound(norm_bound), neighbour_relation=neighbour_relation, groups=groups
+            rows,
+            norm_bound=check_norm_bound(norm_bound),
+            neighbour_relation=neighbour_relation,
+            groups=groups,
         )
     d = holder.dimension
     k = check_count("n_components", n_components, 1, d)
@@ -212,7 +240,8 @@ def private_subspace(
     moment, scale = release_second_moment(holder, releaser, mu * math.sqrt(1 - share))
     with one_blas_thread():
         rising, vectors = np.linalg.eigh(moment)
-    eigenvalues, floor = rising[::-1], scale * (math.sqrt(2 * d) + _CERTAIN)
+    eigenvalues = rising[::-1]
+    floor = scale * (math.sqrt(2 * d) + _CERTAIN)
     gaps = eigenvalues[:k] - (eigenvalues[k] + floor if k < d else -math.inf)
     angles = np.arcsin(np.clip(floor / np.maximum(gaps, floor), 0.0, 1.0))
     report = PrivacyReport.of(
@@ -224,7 +253,9 @@ def private_subspace(
         mechanism="second moment",
     )
     leading = np.ascontiguousarray(vectors[:, ::-1][:, :k])
-    return PrivateSubspace(leading, eigenvalues[:k].copy(), floor, angles, holder.norm_bound, report)
+    return PrivateSubspace(
+        leading, eigenvalues[:k].copy(), floor, angles, holder.norm_bound, report
+    )
 
 
 def plan_subspace(
@@ -238,7 +269,8 @@ def plan_subspace(
     unit: Literal["record", "user"] = "record",
     neighbour_relation: NeighbourRelation = "replace",
 ) -> SubspacePlan:
-    """Say, without any data, how much noise `private_subspace` would add, and which directions it would still find.
+    """Say, without any data, how much noise `private_subspace` would add, and which directions it
+    would still find.
 
     Parameters
     ----------
@@ -251,9 +283,10 @@ def plan_subspace(
 
     Notes
     -----
-    Noise of standard deviation s on the diagonal, and s/√2 off it, has eigenvalues up to s√(2d). An eigenvalue that
-    exceeds the others by λ has a direction whose squared cosine with the true one is 1 − 1/θ², θ = √2 λ/(s√d), if the
-    others are equal (a spiked Wigner matrix). The smallest signal is the λ for a cosine of 0.9.
+    Noise of standard deviation s on the diagonal, and s/√2 off it, has eigenvalues up to s√(2d). An
+    eigenvalue that exceeds the others by λ has a direction whose squared cosine with the true one
+    is 1 − 1/θ², θ = √2 λ/(s√d), if the others are equal (a spiked Wigner matrix). The smallest
+    signal is the λ for a cosine of 0.9.
 
     Examples
     --------
@@ -264,20 +297,30 @@ def plan_subspace(
     >>> round(plan.smallest_signal, 4)
     0.0097
     """
-    d, n = check_count("dimension", dimension), check_count("n_units", n_units)
+    d = check_count("dimension", dimension)
+    n = check_count("n_units", n_units)
     k = check_count("n_components", n_components, 1, d)
     mu = gdp_mu(check_epsilon(epsilon), check_delta(delta))
     check_choice("unit", unit, ("record", "user"))
     check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
     check_delta_for(delta, n, unit)
-    share, bound = (norms_share(n, mu), 1.0) if is_auto(norm_bound) else (0.0, check_norm_bound(norm_bound))
+    if is_auto(norm_bound):
+        share = norms_share(n, mu)
+        bound = 1.0
+    else:
+        share = 0.0
+        bound = check_norm_bound(norm_bound)
     noise = _noise(bound, n, neighbour_relation, mu, share)
     signal = noise * math.sqrt(d / 2) / math.sqrt(1 - _FOUND**2)
     return SubspacePlan(epsilon, delta, mu, unit, neighbour_relation, n, d, k, noise, signal, share)
 
 
-def release_second_moment(holder: RecordLevel, releaser: Releaser, mu: float) -> tuple[FloatArray, float]:
-    """Release (1/n) Σ x xᵀ with a part of the budget; return it, and the scale of the noise on its diagonal."""
+def release_second_moment(
+    holder: RecordLevel, releaser: Releaser, mu: float
+) -> tuple[FloatArray, float]:
+    """Release (1/n) Σ x xᵀ with a part of the budget; return it, and the scale of the noise on its
+    diagonal.
+    """
     d = holder.dimension
     lower = np.tril_indices(d)
     units = np.where(lower[0] == lower[1], 1.0, math.sqrt(0.5))
@@ -293,10 +336,14 @@ def release_second_moment(holder: RecordLevel, releaser: Releaser, mu: float) ->
     return moment, scale
 
 
-def _noise(bound: float, n_units: int, neighbour_relation: NeighbourRelation, mu: float, share: float) -> float:
+def _noise(
+    bound: float, n_units: int, neighbour_relation: NeighbourRelation, mu: float, share: float
+) -> float:
     """Return the noise on the diagonal of the second moment if a share of μ² goes to the bound."""
     replaced = neighbour_relation == "replace"
-    return RecordSensitivities(bound, n_units, replace=replaced).entries(2) / (mu * math.sqrt(1 - share))
+    return RecordSensitivities(bound, n_units, replace=replaced).entries(2) / (
+        mu * math.sqrt(1 - share)
+    )
 
 
 @dataclass(frozen=True)
@@ -329,13 +376,13 @@ def choose_norm_bound(
 ) -> PrivateBound:
     """Choose a bound on the norm of rows under (ε, δ)-differential privacy.
 
-    For a private stream, pass rows that the stream does not get, its first ones say: they are disjoint from the others,
-    so every row has (ε, δ) and nothing adds up. For all other runs ``norm_bound="auto"`` does the same with a part of
-    their own budget.
+    For a private stream, pass rows that the stream does not get, its first ones say: they are
+    disjoint from the others, so every row has (ε, δ) and nothing adds up. For all other runs
+    ``norm_bound="auto"`` does the same with a part of their own budget.
 
     Parameters
     ----------
-    rows : array or CSR array, n x d, or rows of `odeco.privacy.open_private` or `odeco.online.dask.as_cluster_rows`
+    rows : array or CSR array, n x d, or rows of `open_private` or `as_cluster_rows`
         The rows. One that is not finite counts as blank.
     epsilon, delta : float
         The guarantee of this choice.
@@ -346,8 +393,9 @@ def choose_norm_bound(
     order : int
         The order p of the moment that the bound is for: 2 for a subspace, 3 for components.
     n_units : int, optional
-        The number of records or users in each release that the bound is for, such as the batch size of a stream; by
-        default as many as are given here. The more there are, the less noise they need, and the larger a bound pays.
+        The number of records or users in each release that the bound is for, such as the batch size
+        of a stream; by default as many as are given here. The more there are, the less noise they
+        need, and the larger a bound pays.
     ledger : Ledger, LedgerFile or path, optional
         The budget of all runs on these data together.
     noise : NoiseSource, optional
@@ -361,7 +409,9 @@ def choose_norm_bound(
     >>> choose_norm_bound(rows, epsilon=1.0, delta=1e-6).norm_bound
     8.0
     """
-    epsilon, delta, order = check_epsilon(epsilon), check_delta(delta), check_count("order", order, 2)
+    epsilon = check_epsilon(epsilon)
+    delta = check_delta(delta)
+    order = check_count("order", order, 2)
     check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
     warn_of_reuse(rows, ledger)
     norms = RowNorms(rows, groups)
@@ -369,14 +419,21 @@ def choose_norm_bound(
     check_delta_for(delta, norms.n_units, unit)
     n_units = norms.n_units if n_units is None else check_count("n_units", n_units)
     mu = gdp_mu(epsilon, delta)
-    releaser = Releaser(
-        Ledger(mu, within=None if ledger is None else as_ledger(ledger)), SecureNoise() if noise is None else noise
-    )
-    sensitivity = RecordSensitivities(1.0, n_units, replace=neighbour_relation == "replace").entries(order)
-    # A coordinate of the moment, contracted to a vector, has this noise or less; it has d coordinates.
+    budget = as_ledger(ledger, unit=unit, neighbours=neighbour_relation)
+    releaser = Releaser(Ledger(mu, within=budget), SecureNoise() if noise is None else noise)
+    sensitivity = RecordSensitivities(
+        1.0, n_units, replace=neighbour_relation == "replace"
+    ).entries(order)
+    # A coordinate of the moment, contracted to a vector, has this noise or less; it has d
+    # coordinates.
     noise_of_moment = sensitivity / mu * math.sqrt(norms.n_features)
     bound = release_bound(norms, neighbour_relation, releaser, mu, order, noise_of_moment)
-    whom, public = ("all rows of one user", "which row is whose") if groups is not None else ("one row", "their number")
+    if groups is not None:
+        whom = "all rows of one user"
+        public = "which row is whose"
+    else:
+        whom = "one row"
+        public = "their number"
     report = PrivacyReport.of(
         releaser,
         epsilon=epsilon,

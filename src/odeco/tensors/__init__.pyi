@@ -1,6 +1,7 @@
 from odeco.tensors.asymmetric import AsymmetricTensor as AsymmetricTensor
 from odeco.tensors.asymmetric import SparseAsymmetricTensor as SparseAsymmetricTensor
 from odeco.tensors.components import Components as Components
+from odeco.tensors.components import HasComponents as HasComponents
 from odeco.tensors.components import Match as Match
 from odeco.tensors.components import incoherence as incoherence
 from odeco.tensors.components import match as match

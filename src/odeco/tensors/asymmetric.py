@@ -1,9 +1,11 @@
-"""An asymmetric tensor, dense or sparse, as a symmetric one of dimension d₁ + d₂ + …, of which no entry is formed.
+"""An asymmetric tensor, dense or sparse, as a symmetric one of dimension d₁ + d₂ + …, of which no
+entry is formed.
 
-The value of this embedding at u = (x, y, …) is p! T(x, y, …), and the part of its image that belongs to x is
-(p−1)! T(I, y, …). A term λ a ⊗ b ⊗ … of T makes (a, b, …)/√p an eigenvector of the embedding, with the eigenvalue
-λ (p−1)! p^(1−p/2). Other signs of a, b, … give 2ᵖ⁻¹ − 1 more eigenvectors, up to a common sign, whose eigenvalues have
-the same absolute value (Ragnarsson and Van Loan 2013).
+The value of this embedding at u = (x, y, …) is p! T(x, y, …), and the part of its image that
+belongs to x is (p−1)! T(I, y, …). A term λ a ⊗ b ⊗ … of T makes (a, b, …)/√p an eigenvector of the
+embedding, with the eigenvalue λ (p−1)! p^(1−p/2). Other signs of a, b, … give 2ᵖ⁻¹ − 1 more
+eigenvectors, up to a common sign, whose eigenvalues have the same absolute value (Ragnarsson and
+Van Loan 2013).
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class AsymmetricTensor(EntryTensor):
         self.rounding = float(np.finfo(self.entries.dtype).eps)
 
     def _unit_squared_norm(self) -> float:
-        """Return p! times the sum of the squares of the entries, because the embedding holds each entry p! times."""
+        """Return p! times the sum of the squares of the entries, because the embedding holds each
+        entry p! times.
+        """
         squares = sum(np.sum(np.square(part, dtype=np.float64)) for part in self._scaled)
         return math.factorial(self.order) * float(squares)
 
@@ -72,7 +76,9 @@ class AsymmetricTensor(EntryTensor):
         blocks = [slice(start, start + height) for start in range(0, self.parts[0], height)]
         total = [np.zeros((size, n_columns)) for size in self.parts]
         images = map_blocks(
-            lambda rows: _leave_one_out(self._scaled[rows], [parts[0][rows], *parts[1:]]), blocks, parallel=True
+            lambda rows: _leave_one_out(self._scaled[rows], [parts[0][rows], *parts[1:]]),
+            blocks,
+            parallel=True,
         )
         for rows, (first, *others) in zip(blocks, images, strict=True):
             total[0][rows] = first
@@ -90,7 +96,8 @@ class SparseAsymmetricTensor(EntryTensor):
     Parameters
     ----------
     indices : array of integers, n x p
-        Each row holds the coordinates of one entry. Entries that are listed several times are added up.
+        Each row holds the coordinates of one entry. Entries that are listed several times are added
+        up.
     values : array of n numbers
         The entries, float32 or float64.
     shape : tuple of int
@@ -99,7 +106,9 @@ class SparseAsymmetricTensor(EntryTensor):
     Examples
     --------
     >>> from odeco.tensors import SparseAsymmetricTensor
-    >>> tensor = SparseAsymmetricTensor([[0, 1, 2], [3, 1, 0]], [1.0, 2.0], shape=(10_000, 20, 3_000))
+    >>> tensor = SparseAsymmetricTensor(
+    ...     [[0, 1, 2], [3, 1, 0]], [1.0, 2.0], shape=(10_000, 20, 3_000)
+    ... )
     >>> tensor.dimension, tensor.squared_norm() / 6
     (13020, 5.0)
     """
@@ -107,18 +116,24 @@ class SparseAsymmetricTensor(EntryTensor):
     def __init__(self, indices: Any, values: Any, shape: Sequence[int]) -> None:
         self._parts = tuple(check_count("shape", size) for size in shape)
         coordinates = as_coordinates(indices, self._parts)
-        checked = as_values(values, coordinates.shape[:1], "values", "hold one number for each row of `indices`")
+        checked = as_values(
+            values, coordinates.shape[:1], "values", "hold one number for each row of `indices`"
+        )
         self.order, self.dimension = len(self._parts), sum(self._parts)
         self.rounding = float(np.finfo(checked.dtype).eps)
         distinct, which = np.unique(coordinates, axis=0, return_inverse=True)
         self.indices: IndexArray = distinct.T
-        self.values: FloatArray = np.bincount(which.ravel(), weights=checked).astype(np.float64, copy=False)
+        self.values: FloatArray = np.bincount(which.ravel(), weights=checked).astype(
+            np.float64, copy=False
+        )
         check_finite(self.values, "tensor")
         self._scaled = self._scale(self.values)
 
     def over_power_of_two(self, exponent: int) -> SparseAsymmetricTensor:
         """Return the tensor over 2^exponent."""
-        scaled = SparseAsymmetricTensor(self.indices.T, times_power_of_two(self.values, -exponent), self.parts)
+        scaled = SparseAsymmetricTensor(
+            self.indices.T, times_power_of_two(self.values, -exponent), self.parts
+        )
         scaled.rounding = self.rounding
         return scaled
 
@@ -127,7 +142,8 @@ class SparseAsymmetricTensor(EntryTensor):
         others = np.delete(self.indices, axis, axis=0)
         columns = np.unique(others, axis=1, return_inverse=True)[1].ravel()
         return csr_array(
-            (self._scaled, (self.indices[axis], columns)), shape=(self.parts[axis], int(columns.max()) + 1)
+            (self._scaled, (self.indices[axis], columns)),
+            shape=(self.parts[axis], int(columns.max()) + 1),
         )
 
     def contract(self, matrices: Sequence[FloatArray]) -> FloatArray:
@@ -140,7 +156,9 @@ class SparseAsymmetricTensor(EntryTensor):
         def part(chunk: slice) -> FloatArray:
             products = matrices[1][self.indices[1, chunk]]
             for matrix, index in zip(matrices[2:], self.indices[2:], strict=True):
-                products = (products[:, :, None] * matrix[index[chunk]][:, None, :]).reshape(products.shape[0], -1)
+                products = (products[:, :, None] * matrix[index[chunk]][:, None, :]).reshape(
+                    products.shape[0], -1
+                )
             first: FloatArray = matrices[0][self.indices[0, chunk]] * self._scaled[chunk, None]
             return first.T @ products
 
@@ -161,12 +179,20 @@ class SparseAsymmetricTensor(EntryTensor):
                     products *= piece[self.indices[other]]
             return self._rows_of[axis] @ products
 
-        images = list(map_blocks(of_axis, range(self.order), parallel=self._scaled.size * block.shape[1] > _BLOCK_SIZE))
+        images = list(
+            map_blocks(
+                of_axis,
+                range(self.order),
+                parallel=self._scaled.size * block.shape[1] > _BLOCK_SIZE,
+            )
+        )
         return math.factorial(self.order - 1) * np.concatenate(images)
 
     @cached_property
     def _rows_of(self) -> list[csr_array[Any, Any]]:
-        """For each axis the matrix of zeros and ones that adds up what belongs to the same index."""
+        """For each axis the matrix of zeros and ones that adds up what belongs to the same
+        index.
+        """
         n_entries = self.values.size
         return [
             csr_array((np.ones(n_entries), (index, np.arange(n_entries))), shape=(size, n_entries))
@@ -179,12 +205,17 @@ class EmbeddedTerms(Oracle):
     """The symmetric embedding of the sum of terms λ a ⊗ b ⊗ …, whose vectors are (a, b, …)/√p."""
 
     def __init__(self, terms: Components, parts: tuple[int, ...]) -> None:
-        self.terms, self._parts = terms, parts
-        self.order, self.dimension = len(parts), sum(parts)
+        self.terms = terms
+        self._parts = parts
+        self.order = len(parts)
+        self.dimension = sum(parts)
 
     def _image(self, block: FloatArray) -> FloatArray:
         factors = factors_of(self.terms, self.parts)
-        overlaps = [factor.T @ piece for factor, piece in zip(factors, split(block, self.parts), strict=True)]
+        overlaps = [
+            factor.T @ piece
+            for factor, piece in zip(factors, split(block, self.parts), strict=True)
+        ]
         images = []
         for axis, factor in enumerate(factors):
             others = np.prod([each for other, each in enumerate(overlaps) if other != axis], axis=0)
@@ -203,9 +234,14 @@ def factors_of(terms: Components, parts: tuple[int, ...]) -> list[FloatArray]:
 
 
 def as_terms(pieces: list[FloatArray], weights: FloatArray | None = None) -> Components:
-    """Return terms from vectors along each axis; unless weights are given, they are the products of the lengths."""
+    """Return terms from vectors along each axis; unless weights are given, they are the products of
+    the lengths.
+    """
     lengths = [np.linalg.norm(piece, axis=0) for piece in pieces]
-    units = [piece / np.where(length > 0, length, 1.0) for piece, length in zip(pieces, lengths, strict=True)]
+    units = [
+        piece / np.where(length > 0, length, 1.0)
+        for piece, length in zip(pieces, lengths, strict=True)
+    ]
     weights = np.prod(lengths, axis=0) if weights is None else weights
     return Components(weights, np.concatenate(units) / math.sqrt(len(pieces)), len(pieces))
 
@@ -217,14 +253,18 @@ def entries_of(terms: Components, parts: tuple[int, ...]) -> FloatArray:
     products = first * terms.weights
     with one_blas_thread():
         for factor in others:
-            products = (products[:, None, :] * factor).reshape(products.shape[0] * factor.shape[0], terms.n_components)
+            products = (products[:, None, :] * factor).reshape(
+                products.shape[0] * factor.shape[0], terms.n_components
+            )
         total: FloatArray = (products @ last.T).reshape(parts)
     return total
 
 
 def values_of(tensor: Oracle, vectors: FloatArray) -> FloatArray:
     """Return T(a, b, …) for the unit vectors (a, b, …)/√p of an embedded tensor."""
-    values: FloatArray = tensor.value(vectors) * tensor.order ** (tensor.order / 2) / math.factorial(tensor.order)
+    values: FloatArray = (
+        tensor.value(vectors) * tensor.order ** (tensor.order / 2) / math.factorial(tensor.order)
+    )
     return values
 
 
@@ -240,11 +280,12 @@ def term_weights(eigenvalues: FloatArray, order: int) -> FloatArray:
 
 
 def sign_variants(components: Components, parts: tuple[int, ...]) -> Components:
-    """Return the symmetric embedding of the terms that components of p parts, (a, b, …)/√p, stand for.
+    """Return the symmetric embedding of the terms that components of p parts, (a, b, …)/√p, stand
+    for.
 
-    The embedding of a term is a sum over 2ᵖ⁻¹ sign variants (±a, ±b, …)/√p, one of each pair of opposites, each
-    weighted by the product of its signs. The variants are not orthogonal: an eigenvalue λ at one of them means weights
-    of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
+    The embedding of a term is a sum over 2ᵖ⁻¹ sign variants (±a, ±b, …)/√p, one of each pair of
+    opposites, each weighted by the product of its signs. The variants are not orthogonal: an
+    eigenvalue λ at one of them means weights of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
     """
     order = components.order
     factor = order ** (order - 1) / (2 ** (order - 1) * math.factorial(order - 1))
@@ -257,8 +298,8 @@ def sign_variants(components: Components, parts: tuple[int, ...]) -> Components:
 def _leave_one_out(entries: DataArray, parts: list[DataArray]) -> list[DataArray]:
     """Return T(I, y, z, …), T(x, I, z, …), … for every column of the blocks x, y, z, ….
 
-    The indices are treated from the last to the first. The product that leaves an index open has all parts before it as
-    factors. Then this index is contracted with its own part.
+    The indices are treated from the last to the first. The product that leaves an index open has
+    all parts before it as factors. Then this index is contracted with its own part.
     """
     n_columns = parts[0].shape[1]
     before = [parts[0]]

@@ -1,10 +1,13 @@
-"""Packed coordinates of symmetric tensors: one for each sorted tuple of indices, scaled so that norms are kept.
+"""Packed coordinates of symmetric tensors: one for each sorted tuple of indices, scaled so that
+norms are kept.
 
-Tensors of order 4 or more that are given by their flattening, a matrix between packed coordinates of half their order.
+Tensors of order 4 or more that are given by their flattening, a matrix between packed coordinates
+of half their order.
 
-A symmetric tensor S of degree h over d dimensions has C(d+h−1, h) different entries. The coordinate of the tuple
-i₀ ≤ i₁ ≤ … is S[i₀, i₁, …] times the root of the number of its arrangements, so that the inner product of two
-tensors is that of their coordinates. Tuples are in colexicographic order: the last index varies slowest.
+A symmetric tensor S of degree h over d dimensions has C(d+h−1, h) different entries. The coordinate
+of the tuple i₀ ≤ i₁ ≤ … is S[i₀, i₁, …] times the root of the number of its arrangements, so that
+the inner product of two tensors is that of their coordinates. Tuples are in colexicographic order:
+the last index varies slowest.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ class PackedCoordinates:
     """
 
     def __init__(self, dimension: int, degree: int) -> None:
-        self.dimension, self.degree = dimension, degree
+        self.dimension = dimension
+        self.degree = degree
         self.size = math.comb(dimension + degree - 1, degree)
         self.tuples = sorted_tuples(dimension, degree)
         self.scales: FloatArray = np.sqrt(n_arrangements(self.tuples))
@@ -64,7 +68,9 @@ class PackedCoordinates:
         return products
 
     def contract(self, packed: FloatArray, block: FloatArray) -> FloatArray:
-        """Return S(I, u, …, u) for every column u of a block and the tensor S in the same column of `packed`."""
+        """Return S(I, u, …, u) for every column u of a block and the tensor S in the same column of
+        `packed`.
+        """
         if self.degree == 1:
             return packed
         powers = self.lower.powers(block) * self.lower.scales[:, None]
@@ -72,18 +78,26 @@ class PackedCoordinates:
         return images
 
     def slices(self, packed: FloatArray, block: FloatArray) -> FloatArray:
-        """Return the matrices S(I, I, u, …, u), shape d x d x L; at degree 2 they are the tensors themselves."""
-        lower, entries = self.lower, self._entries(packed)
+        """Return the matrices S(I, I, u, …, u), shape d x d x L; at degree 2 they are the tensors
+        themselves.
+        """
+        lower = self.lower
+        entries = self._entries(packed)
         if self.degree == 2:
             return entries
         # Each row S[·, a] is a tensor of one degree less, in packed entries.
         rows = (entries * lower.scales[:, None, None]).reshape(lower.size, -1)
-        return lower.contract(rows, np.tile(block, self.dimension)).reshape(self.dimension, self.dimension, -1)
+        return lower.contract(rows, np.tile(block, self.dimension)).reshape(
+            self.dimension, self.dimension, -1
+        )
 
     def within(self, basis: FloatArray) -> FloatArray:
-        """Return the symmetric power of a d x m basis: it maps coordinates of tensors over m dimensions to these."""
+        """Return the symmetric power of a d x m basis: it maps coordinates of tensors over m
+        dimensions to these.
+        """
         inner = PackedCoordinates(basis.shape[1], self.degree)
-        rows, total = [basis[indices] for indices in self.tuples], np.zeros((self.size, inner.size))
+        rows = [basis[indices] for indices in self.tuples]
+        total = np.zeros((self.size, inner.size))
         for places in itertools.permutations(range(self.degree)):
             factors = (row[:, inner.tuples[place]] for row, place in zip(rows, places, strict=True))
             total += math.prod(factors, start=np.ones(()))
@@ -91,7 +105,9 @@ class PackedCoordinates:
         return total
 
     def unfolding(self, packed: FloatArray) -> FloatArray:
-        """Return S[a] in packed coordinates, a row for each index a, of the tensors S in all columns."""
+        """Return S[a] in packed coordinates, a row for each index a, of the tensors S in all
+        columns.
+        """
         entries = self._entries(packed) * self.lower.scales[:, None, None]
         return entries.transpose(1, 0, 2).reshape(self.dimension, -1)
 
@@ -106,13 +122,17 @@ class PackedCoordinates:
         return PackedCoordinates(self.dimension, self.degree - 1)
 
     def _entries(self, packed: FloatArray) -> FloatArray:
-        """Return S[r, a], for sorted tuples r of one index less and all indices a, of the tensor S in each column."""
+        """Return S[r, a], for sorted tuples r of one index less and all indices a, of the tensor S
+        in each column.
+        """
         entries = (packed / self.scales[:, None])[self._places]
         return entries.reshape(self.lower.size, self.dimension, packed.shape[1])
 
     @cached_property
     def _places(self) -> IndexArray:
-        """The place of each tuple of one index less with one more index put in, in the order of both."""
+        """The place of each tuple of one index less with one more index put in, in the order of
+        both.
+        """
         rows = self.lower.tuples
         inserted = np.tile(np.arange(self.dimension), rows.shape[1])
         longer = np.concatenate([np.repeat(rows, self.dimension, axis=1), inserted[None, :]])
@@ -120,17 +140,27 @@ class PackedCoordinates:
 
 
 @lru_cache(maxsize=8)  # solvers ask for the same ones many times
-def flattening_coordinates(dimension: int, order: int) -> tuple[PackedCoordinates, PackedCoordinates]:
-    """Return the coordinates of the rows and of the columns of a flattening: of degrees ⌊p/2⌋ and ⌈p/2⌉."""
+def flattening_coordinates(
+    dimension: int, order: int
+) -> tuple[PackedCoordinates, PackedCoordinates]:
+    """Return the coordinates of the rows and of the columns of a flattening: of degrees ⌊p/2⌋ and
+    ⌈p/2⌉.
+    """
     rows = PackedCoordinates(dimension, order // 2)
     return rows, rows if order % 2 == 0 else PackedCoordinates(dimension, order - order // 2)
 
 
 def flattening_of_packed(packed: FloatArray, dimension: int) -> FloatArray:
-    """Return the flattening of a symmetric tensor of order 4 that is given in packed coordinates of degree 4."""
-    whole, pairs = PackedCoordinates(dimension, 4), PackedCoordinates(dimension, 2)
-    first, second = (np.repeat(pairs.tuples, pairs.size, axis=1), np.tile(pairs.tuples, pairs.size))
-    matrix = (packed / whole.scales)[places_of(np.concatenate([first, second]))].reshape(pairs.size, pairs.size)
+    """Return the flattening of a symmetric tensor of order 4 that is given in packed coordinates of
+    degree 4.
+    """
+    whole = PackedCoordinates(dimension, 4)
+    pairs = PackedCoordinates(dimension, 2)
+    first = np.repeat(pairs.tuples, pairs.size, axis=1)
+    second = np.tile(pairs.tuples, pairs.size)
+    matrix = (packed / whole.scales)[places_of(np.concatenate([first, second]))].reshape(
+        pairs.size, pairs.size
+    )
     return matrix * pairs.scales[:, None] * pairs.scales
 
 
@@ -143,10 +173,13 @@ def flattened(entries: DataArray) -> FloatArray:
 
 
 def places_of(indices: IndexArray) -> IndexArray:
-    """Return the place of each column of indices, in any order, among the sorted tuples: Σᵣ C(iᵣ + r, r + 1)."""
+    """Return the place of each column of indices, in any order, among the sorted tuples: Σᵣ C(iᵣ +
+    r, r + 1).
+    """
     ordered = np.sort(indices, axis=0)
     places: IndexArray = sum(
-        (binomials(row + r, r + 1) for r, row in enumerate(ordered)), np.zeros(indices.shape[1], np.int64)
+        (binomials(row + r, r + 1) for r, row in enumerate(ordered)),
+        np.zeros(indices.shape[1], np.int64),
     )
     return places
 
@@ -165,7 +198,9 @@ def sorted_tuples(dimension: int, length: int) -> IndexArray:
 
 
 def n_arrangements(indices: IndexArray) -> FloatArray:
-    """Return in how many orders the entries of each sorted column can be written: p! over the factorials of repeats."""
+    """Return in how many orders the entries of each sorted column can be written: p! over the
+    factorials of repeats.
+    """
     repeats = np.ones(indices.shape[1])
     run = np.ones(indices.shape[1])
     for previous, current in itertools.pairwise(indices):
@@ -189,8 +224,9 @@ class FlattenedTensor(Oracle):
     Parameters
     ----------
     flattening : array, C(d+h−1, h) x C(d+g−1, g) with h = ⌊p/2⌋ and g = ⌈p/2⌉
-        Entry (I, J) is T[I, J] times the root of the number of arrangements of the sorted tuples I and J, in the order
-        of `odeco.tensors.coordinates`. It must come from a symmetric tensor: T[I, J] depends on the indices only.
+        Entry (I, J) is T[I, J] times the root of the number of arrangements of the sorted tuples I
+        and J, in the order of `odeco.tensors.coordinates`. It must come from a symmetric tensor:
+        T[I, J] depends on the indices only.
     dimension, order : int
         The d and p of the tensor.
     rounding : float
@@ -206,15 +242,23 @@ class FlattenedTensor(Oracle):
     """
 
     def __init__(
-        self, flattening: Any, dimension: int, order: int, *, rounding: float = float(np.finfo(np.float64).eps)
+        self,
+        flattening: Any,
+        dimension: int,
+        order: int,
+        *,
+        rounding: float = float(np.finfo(np.float64).eps),
     ) -> None:
         self.matrix: FloatArray = np.asarray(flattening, dtype=np.float64)
-        self.dimension, self.order, self.rounding = dimension, order, rounding
+        self.dimension = dimension
+        self.order = order
+        self.rounding = rounding
         self.rows, self.columns = flattening_coordinates(dimension, order)
         if self.matrix.shape != (self.rows.size, self.columns.size):
             raise ValueError(
-                f"The flattening must have shape ({self.rows.size}, {self.columns.size}) for a tensor of dimension "
-                f"{dimension} and order {order}. Got shape {self.matrix.shape}."
+                f"The flattening must have shape ({self.rows.size}, {self.columns.size}) for a "
+                f"tensor of dimension {dimension} and order {order}. Got shape "
+                f"{self.matrix.shape}."
             )
 
     def squared_norm(self) -> float:
@@ -235,12 +279,18 @@ class FlattenedTensor(Oracle):
         """Return the tensor in the coordinates of an orthonormal basis."""
         with one_blas_thread():
             rows = self.rows.within(basis)
-            core = rows.T @ self.matrix @ (rows if self.columns is self.rows else self.columns.within(basis))
+            core = (
+                rows.T
+                @ self.matrix
+                @ (rows if self.columns is self.rows else self.columns.within(basis))
+            )
         return FlattenedTensor(core, basis.shape[1], self.order, rounding=self.rounding)
 
     def divided(self, scales: FloatArray) -> FlattenedTensor:
         """Return the tensor in coordinates that are divided by scales."""
-        rows, columns = (each.powers(scales[:, None])[:, 0] / each.scales for each in (self.rows, self.columns))
+        rows, columns = (
+            each.powers(scales[:, None])[:, 0] / each.scales for each in (self.rows, self.columns)
+        )
         matrix = self.matrix / rows[:, None] / columns
         return FlattenedTensor(matrix, self.dimension, self.order, rounding=self.rounding)
 
@@ -272,7 +322,8 @@ class FlattenedTensor(Oracle):
 
 @final
 class FactoredTensor(Oracle):
-    """A symmetric tensor of even order whose flattening has low rank: it is known by its eigenvectors.
+    """A symmetric tensor of even order whose flattening has low rank: it is known by its
+    eigenvectors.
 
     Parameters
     ----------
@@ -289,9 +340,17 @@ class FactoredTensor(Oracle):
     rounding = float(np.finfo(np.float64).eps)
 
     def __init__(
-        self, vectors: FloatArray, values: FloatArray, dimension: int, order: int = 4, noise: Any = ()
+        self,
+        vectors: FloatArray,
+        values: FloatArray,
+        dimension: int,
+        order: int = 4,
+        noise: Any = (),
     ) -> None:
-        self.vectors, self.values, self.dimension, self.order = vectors, values, dimension, order
+        self.vectors = vectors
+        self.values = values
+        self.dimension = dimension
+        self.order = order
         self.noise: FloatArray = np.asarray(noise, np.float64)
         self.rows = flattening_coordinates(dimension, order)[0]
 

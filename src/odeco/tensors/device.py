@@ -1,7 +1,8 @@
 """Symmetric tensors whose entries, or rows, are in an array of another library: PyTorch, CuPy, JAX.
 
-Products are computed by that library, on the device that holds the array. Blocks of vectors go there, and images and
-cores come back as NumPy arrays, which are far smaller than the tensor. Solvers see no difference.
+Products are computed by that library, on the device that holds the array. Blocks of vectors go
+there, and images and cores come back as NumPy arrays, which are far smaller than the tensor.
+Solvers see no difference.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from odeco.tensors.oracle import Oracle
 _AT_ONCE = 2**24
 
 #: The types of entries by their names in the standard.
-_DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+}
 
 
 class DeviceArray:
@@ -51,7 +55,10 @@ class DeviceArray:
         if self.xp.isdtype(array.dtype, ("bool", "integral")):
             array = self.xp.astype(array, real.get("float64", self.xp.float32))
         self.array = array
-        self.dtype = next((each for name, each in _DTYPES.items() if name in real and real[name] == array.dtype), None)
+        self.dtype = next(
+            (each for name, each in _DTYPES.items() if name in real and real[name] == array.dtype),
+            None,
+        )
 
     def send(self, block: FloatArray, dtype: Any = None) -> Any:
         """Return a copy of a NumPy array on the device, by default in the type of the array."""
@@ -64,18 +71,20 @@ class DeviceArray:
 
 @final
 class DeviceTensor(EntryTensor):
-    """A symmetric array of order 3 or more of PyTorch, CuPy, JAX or any library that follows the array API standard.
+    """A symmetric array of order 3 or more of PyTorch, CuPy, JAX or any library that follows the
+    array API standard.
 
     Parameters
     ----------
     entries : array, d x d x … x d
-        The array, of float32, float64 or integers. It stays on its device and is not copied, unless it holds integers.
-        A `torch.Tensor` is detached from its graph.
+        The array, of float32, float64 or integers. It stays on its device and is not copied, unless
+        it holds integers. A `torch.Tensor` is detached from its graph.
 
     Notes
     -----
-    All products of a float32 array are made in float32, but norms, cores and Gram matrices in float64 where the device
-    has it. Replies agree with those of a `DenseTensor` to rounding, not to the last bit.
+    All products of a float32 array are made in float32, but norms, cores and Gram matrices in
+    float64 where the device has it. Replies agree with those of a `DenseTensor` to rounding, not to
+    the last bit.
 
     Examples
     --------
@@ -90,14 +99,18 @@ class DeviceTensor(EntryTensor):
         self.entries = self._scaled = held.array
         check_shape(tuple(self.entries.shape), equal_sizes=True)
         self.order, self.dimension = self.entries.ndim, int(self.entries.shape[0])
-        # A copy of entries that are not valid goes through the checks of NumPy arrays, which say what is wrong.
+        # A copy of entries that are not valid goes through the checks of NumPy arrays, which say
+        # what is wrong.
         if held.dtype is None:
             as_entries(entries)
-            raise TypeError(f"The tensor must hold float32, float64 or integers. Got {self.entries.dtype}.")
+            raise TypeError(
+                f"The tensor must hold float32, float64 or integers. Got {self.entries.dtype}."
+            )
         sizes = [held.largest(part) for _, part in self._slabs()]
         if not all(math.isfinite(size) for size in sizes) or max(sizes) == 0:
             as_entries(entries)
-        size, self.rounding = max(sizes), float(np.finfo(held.dtype).eps)
+        size = max(sizes)
+        self.rounding = float(np.finfo(held.dtype).eps)
         if self._asymmetry() > math.sqrt(self.rounding) * size:
             check_symmetric(as_entries(entries))
         self.exponent = unit_exponent(size, 2, held.dtype)
@@ -110,14 +123,23 @@ class DeviceTensor(EntryTensor):
         axes = list(range(self.order))
         gap = 0.0
         for axis in range(self.order - 1):
-            swapped = self._held.xp.permute_dims(self.entries, [*axes[:axis], axis + 1, axis, *axes[axis + 2 :]])
-            gap = max(gap, *(self._held.largest(part - swapped[rows, ...]) for rows, part in self._slabs()))
+            swapped = self._held.xp.permute_dims(
+                self.entries, [*axes[:axis], axis + 1, axis, *axes[axis + 2 :]]
+            )
+            gap = max(
+                gap,
+                *(self._held.largest(part - swapped[rows, ...]) for rows, part in self._slabs()),
+            )
         return gap
 
     def _slabs(self, width: int = 1, entries: Any = None) -> Iterator[tuple[slice, Any]]:
-        """Yield the entries for a few values of the first index at a time, so that products are not too large."""
+        """Yield the entries for a few values of the first index at a time, so that products are not
+        too large.
+        """
         entries = self.entries if entries is None else entries
-        height = max(1, _AT_ONCE // (self.dimension ** (self.order - 2) * max(self.dimension, width)))
+        height = max(
+            1, _AT_ONCE // (self.dimension ** (self.order - 2) * max(self.dimension, width))
+        )
         for start in range(0, self.dimension, height):
             rows = slice(start, min(start + height, self.dimension))
             yield rows, entries[rows, ...]
@@ -125,15 +147,20 @@ class DeviceTensor(EntryTensor):
     def _precise(self) -> Iterator[Any]:
         """Yield the entries in their unit, in double precision where the device has it."""
         for _, part in self._slabs(entries=self._scaled):
-            yield part if self._held.double is None else self._held.xp.astype(part, self._held.double)
+            yield (
+                part if self._held.double is None else self._held.xp.astype(part, self._held.double)
+            )
 
     def _unit_squared_norm(self) -> float:
         return sum(float(self._held.xp.sum(part * part)) for part in self._precise())
 
     def _unit_unfolding_gram(self) -> FloatArray | None:
-        if self._held.double is None:  # squares of singular values would have three digits in single precision
+        if (
+            self._held.double is None
+        ):  # squares of singular values would have three digits in single precision
             return None
-        xp, size = self._held.xp, self.dimension
+        xp = self._held.xp
+        size = self.dimension
         total = self._held.send(np.zeros((size, size)), self._held.double)
         for part in self._precise():
             slices = xp.reshape(part, (part.shape[0], size, -1))
@@ -144,7 +171,8 @@ class DeviceTensor(EntryTensor):
         return flattened(as_numpy(self._scaled))
 
     def _unit_inside(self, basis: FloatArray) -> FloatArray:
-        xp, columns = self._held.xp, None
+        xp = self._held.xp
+        columns = None
         contracted = []
         for part in self._precise():
             columns = self._held.send(basis, part.dtype) if columns is None else columns
@@ -155,17 +183,22 @@ class DeviceTensor(EntryTensor):
         return _as_doubles(xp.tensordot(columns, xp.concat(contracted), axes=((0,), (0,))))
 
     def _unit_image(self, block: FloatArray) -> FloatArray:
-        xp, columns = self._held.xp, self._held.send(block)
-        n_columns, images = block.shape[1], []
+        xp = self._held.xp
+        columns = self._held.send(block)
+        n_columns = block.shape[1]
+        images = []
         for _, part in self._slabs(n_columns, self._scaled):
             product = xp.matmul(xp.reshape(part, (-1, self.dimension)), columns)
             for _ in range(self.order - 2):
-                product = xp.sum(xp.reshape(product, (-1, self.dimension, n_columns)) * columns, axis=1)
+                product = xp.sum(
+                    xp.reshape(product, (-1, self.dimension, n_columns)) * columns, axis=1
+                )
             images.append(product)
         return _as_doubles(xp.concat(images))
 
     def _unit_slice(self, direction: FloatArray) -> FloatArray:
-        along, matrix = self._held.send(direction), self._scaled
+        along = self._held.send(direction)
+        matrix = self._scaled
         for _ in range(self.order - 2):
             matrix = self._held.xp.matmul(matrix, along)
         symmetric = _as_doubles(matrix)
@@ -174,7 +207,8 @@ class DeviceTensor(EntryTensor):
 
 @final
 class DeviceMoment(Oracle):
-    """The moment (1/n) Σ x⊗ᵖ of n rows in an array of another library, which is summed on its device.
+    """The moment (1/n) Σ x⊗ᵖ of n rows in an array of another library, which is summed on its
+    device.
 
     Parameters
     ----------
@@ -185,8 +219,8 @@ class DeviceMoment(Oracle):
 
     Notes
     -----
-    An image is two matrix products. It agrees with that of an `odeco.online.SampleMoment` to rounding; sums over blocks
-    of rows are added up in double precision.
+    An image is two matrix products. It agrees with that of an `odeco.online.SampleMoment` to
+    rounding; sums over blocks of rows are added up in double precision.
 
     Examples
     --------
@@ -198,7 +232,8 @@ class DeviceMoment(Oracle):
 
     def __init__(self, rows: Any, order: int = 3) -> None:
         self._held = held = DeviceArray(rows)
-        self.rows, self.order = held.array, check_count("order", order, MINIMUM_ORDER)
+        self.rows = held.array
+        self.order = check_count("order", order, MINIMUM_ORDER)
         shape = tuple(self.rows.shape)
         if len(shape) != 2 or 0 in shape:
             raise ValueError(f"Rows must have shape (n, d), neither of them 0. Got shape {shape}.")
@@ -210,11 +245,14 @@ class DeviceMoment(Oracle):
         if not all(math.isfinite(size) for size in sizes):
             row, column = np.argwhere(~np.isfinite(as_numpy(self.rows)))[0]
             place = f"row {row}, column {column}"
-            raise ValueError(f"Rows must be finite. Got NaN or infinity in {place}. Drop or fill them.")
+            raise ValueError(
+                f"Rows must be finite. Got NaN or infinity in {place}. Drop or fill them."
+            )
         if unit_exponent(max(sizes), 2 * self.order, held.dtype):
             raise ValueError(
-                f"Powers of rows must be numbers that their type can hold. The largest number is {max(sizes):.1e}. "
-                "Measure the data in another unit: multiply all of them by a constant."
+                "Powers of rows must be numbers that their type can hold. The largest number is "
+                f"{max(sizes):.1e}. Measure the data in another unit: multiply all of them by a "
+                "constant."
             )
 
     def _blocks(self, width: int) -> Iterator[Any]:
@@ -223,7 +261,8 @@ class DeviceMoment(Oracle):
             yield self.rows[start : min(start + height, self.n_rows), ...]
 
     def _image(self, block: FloatArray) -> FloatArray:
-        xp, columns = self._held.xp, self._held.send(block)
+        xp = self._held.xp
+        columns = self._held.send(block)
         total = np.zeros(block.shape)
         for rows in self._blocks(block.shape[1]):
             powers = xp.matmul(rows, columns) ** (self.order - 1)
@@ -231,7 +270,8 @@ class DeviceMoment(Oracle):
         return total / self.n_rows
 
     def _slice(self, direction: FloatArray) -> FloatArray:
-        xp, column = self._held.xp, self._held.send(direction[:, None])
+        xp = self._held.xp
+        column = self._held.send(direction[:, None])
         total = np.zeros((self.dimension, self.dimension))
         for rows in self._blocks(self.dimension):
             powers = xp.matmul(rows, column) ** (self.order - 2)
@@ -239,7 +279,8 @@ class DeviceMoment(Oracle):
         return (total + total.T) / (2 * self.n_rows)
 
     def _inside(self, basis: FloatArray) -> FloatArray:
-        xp, columns = self._held.xp, self._held.send(basis)
+        xp = self._held.xp
+        columns = self._held.send(basis)
         width = basis.shape[1]
         total = np.zeros((width, width ** (self.order - 1)))
         for rows in self._blocks(total.shape[1]):

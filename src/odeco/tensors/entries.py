@@ -1,8 +1,9 @@
-"""Tensors given by their entries: how entries are checked, and how tensors of any size are computed with.
+"""Tensors given by their entries: how entries are checked, and how tensors of any size are computed
+with.
 
-Entries of 1e-200 have squares that double precision cannot hold, and so have images. An `EntryTensor` holds its entries
-over a power of two, in which they are of ordinary size; `InUnit` shows a solver any oracle in such a unit. Multiplying
-by a power of two changes no digit.
+Entries of 1e-200 have squares that double precision cannot hold, and so have images. An
+`EntryTensor` holds its entries over a power of two, in which they are of ordinary size; `InUnit`
+shows a solver any oracle in such a unit. Multiplying by a power of two changes no digit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from odeco.tensors.oracle import Oracle, Rescaled, polarised_inside, slice_by_im
 
 
 class EntryTensor(Oracle):
-    """A tensor given by its entries, which it holds over a power of two if they are very small or very large.
+    """A tensor given by its entries, which it holds over a power of two if they are very small or
+    very large.
 
     Attributes
     ----------
@@ -65,7 +67,9 @@ class EntryTensor(Oracle):
     @final
     def squared_norm(self) -> float:
         """Return the sum of the squares of all entries."""
-        return float(put_back(self._unit_squared_norm(), 2 * self.exponent, "squares of the entries"))
+        return float(
+            put_back(self._unit_squared_norm(), 2 * self.exponent, "squares of the entries")
+        )
 
     @final
     def _image(self, block: FloatArray) -> FloatArray:
@@ -76,7 +80,9 @@ class EntryTensor(Oracle):
         return self._put_back(self._unit_slice(direction), "entries of a slice")
 
     def _put_back(self, product: FloatArray, what: str) -> FloatArray:
-        """Return a product with the entries in the unit that they were given in; raise if it is out of range."""
+        """Return a product with the entries in the unit that they were given in; raise if it is out
+        of range.
+        """
         if self.exponent:
             put_back(largest(product), self.exponent, what)
         in_own_unit: FloatArray = times_power_of_two(product, self.exponent)
@@ -90,7 +96,10 @@ class EntryTensor(Oracle):
     def unfolding_gram(self) -> FloatArray | None:
         """Return M Mᵀ for the unfolding M, or None if that is not known."""
         known = self._unit_unfolding_gram()
-        return None if known is None else put_back(known, 2 * self.exponent, "squares of the entries")
+        if known is None:
+            return None
+        gram: FloatArray = put_back(known, 2 * self.exponent, "squares of the entries")
+        return gram
 
     @final
     def flattening(self) -> FloatArray:
@@ -126,20 +135,24 @@ class EntryTensor(Oracle):
 class InUnit(Rescaled):
     """A tensor over a power of two, in which its images are of ordinary size, and the way back.
 
-    If the tensor is given by entries or components, they determine the unit; otherwise the first reply does.
+    If the tensor is given by entries or components, they determine the unit; otherwise the first
+    reply does.
     """
 
     def __init__(self, oracle: Oracle) -> None:
         self._exponent: int | None = None
         if isinstance(oracle, EntryTensor):
-            self._exponent, oracle = oracle.exponent, oracle.in_unit()
+            self._exponent = oracle.exponent
+            oracle = oracle.in_unit()
         elif isinstance(oracle, Components):
             self._exponent = unit_exponent(largest(oracle.weights), 2, oracle.weights.dtype)
             if self._exponent:
                 weights = times_power_of_two(oracle.weights, -self._exponent)
                 oracle = Components(weights, oracle.vectors, oracle.order)
         super().__init__(oracle)
-        self._in_unit, self._shift, self._factor = self._exponent is not None, 0, 1.0
+        self._in_unit = self._exponent is not None
+        self._shift = 0
+        self._factor = 1.0
         self._squared: float | None = None
 
     @property
@@ -148,7 +161,8 @@ class InUnit(Rescaled):
         return (self._exponent or 0) + self._shift
 
     def take_out_norm(self, generator: np.random.Generator) -> None:
-        """Choose the unit in which the norm is between 1/2 and 1, or about that where it can only be estimated.
+        """Choose the unit in which the norm is between 1/2 and 1, or about that where it can only
+        be estimated.
 
         The power method normalises every reply, and does without; see `norm_exponent`.
         """
@@ -157,7 +171,9 @@ class InUnit(Rescaled):
 
     def put_back(self, found: Components) -> Components:
         """Return components of this tensor as components of the tensor in its own unit."""
-        return Components(put_back(found.weights, self.exponent, "weights"), found.vectors, found.order)
+        return Components(
+            put_back(found.weights, self.exponent, "weights"), found.vectors, found.order
+        )
 
     @contextmanager
     def put_back_errors(self) -> Iterator[None]:
@@ -175,13 +191,20 @@ class InUnit(Rescaled):
         known = self._squared
         if known is not None and not self._in_unit and self._exponent:
             # Squares of very small or very large numbers are not known: they are 0 or infinite.
-            known = float(times_power_of_two(known, -2 * self._exponent)) if 0 < known < np.inf else None
-        return None if known is None else self._factor**2 * known
+            if 0 < known < np.inf:
+                known = float(times_power_of_two(known, -2 * self._exponent))
+            else:
+                known = None
+        if known is None:
+            return None
+        return self._factor**2 * known
 
     def unfolding_gram(self) -> FloatArray | None:
         """Return the Gram matrix of the unfolding in the unit, or None if that is not known."""
         known = self.oracle.unfolding_gram() if self._in_unit else None
-        return None if known is None else self._factor**2 * known
+        if known is None:
+            return None
+        return self._factor**2 * known
 
     def _rescaled(self, reply: FloatArray) -> FloatArray:
         if not self._in_unit:
@@ -193,7 +216,9 @@ class InUnit(Rescaled):
 
 
 def as_entries(array: Any, *, equal_sizes: bool = True) -> DataArray:
-    """Return the entries of a tensor as a checked floating-point array; only integers are copied."""
+    """Return the entries of a tensor as a checked floating-point array; only integers are
+    copied.
+    """
     check_unmasked(array, "tensor")
     entries = _as_floats(as_numpy(array), "tensor")
     check_shape(entries.shape, equal_sizes=equal_sizes)
@@ -205,20 +230,22 @@ def check_shape(shape: tuple[int, ...], *, equal_sizes: bool) -> None:
     """Raise unless the shape is that of a tensor of order 3 or more that is not empty."""
     if len(shape) < MINIMUM_ORDER:
         raise ValueError(
-            f"The tensor must have order 3 or more. Got order {len(shape)}, shape {shape}. "
-            "For a matrix use numpy.linalg.eigh."
+            f"The tensor must have order 3 or more. Got order {len(shape)}, shape {shape}. For a "
+            "matrix use numpy.linalg.eigh."
         )
     if 0 in shape:
         raise ValueError(f"The tensor must not be empty. Got shape {shape}. Check how it was made.")
     if equal_sizes and len(set(shape)) > 1:
         raise ValueError(
-            f"The tensor must have equal sizes. Got shape {shape}. "
-            "For an asymmetric one call odeco.decompose_asymmetric."
+            f"The tensor must have equal sizes. Got shape {shape}. For an asymmetric one call "
+            "odeco.decompose_asymmetric."
         )
 
 
 def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataArray:
-    """Return stored entries as a checked floating-point array of the given shape, without a copy."""
+    """Return stored entries as a checked floating-point array of the given shape, without a
+    copy.
+    """
     check_unmasked(array, f"array `{name}`")
     values: DataArray = np.asarray(array)
     if values.shape != shape:
@@ -229,25 +256,35 @@ def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataA
 
 
 def as_coordinates(indices: Any, sizes: int | tuple[int, ...]) -> IndexArray:
-    """Return the coordinates of stored entries, one row for each; all axes have the same size if one is given."""
+    """Return the coordinates of stored entries, one row for each; all axes have the same size if
+    one is given.
+    """
     check_unmasked(indices, "array `indices`")
     coordinates = np.asarray(indices)
     order = None if isinstance(sizes, int) else len(sizes)
     if coordinates.ndim != 2 or coordinates.shape[1] < MINIMUM_ORDER or coordinates.size == 0:
         raise ValueError(
-            f"`indices` must have shape (n, order) with n positive and order 3 or more. Got shape {coordinates.shape}."
+            "`indices` must have shape (n, order) with n positive and order 3 or more. Got shape "
+            f"{coordinates.shape}."
         )
     if order not in (None, coordinates.shape[1]):
         raise ValueError(
-            f"`indices` must have one column for each of the {order} axes of shape {sizes}. "
-            f"Got shape {coordinates.shape}."
+            f"`indices` must have one column for each of the {order} axes of shape {sizes}. Got "
+            f"shape {coordinates.shape}."
         )
     if coordinates.dtype.kind not in "iu":
-        raise TypeError(f"`indices` must be integers. Got {coordinates.dtype}. Convert them with indices.astype(int).")
+        raise TypeError(
+            f"`indices` must be integers. Got {coordinates.dtype}. Convert them with "
+            "indices.astype(int)."
+        )
     if coordinates.min() < 0 or np.any(coordinates.max(axis=0) >= np.asarray(sizes)):
-        allowed = f"[0, {sizes - 1}] for a tensor of dimension" if isinstance(sizes, int) else "the axes of shape"
+        if isinstance(sizes, int):
+            allowed = f"[0, {sizes - 1}] for a tensor of dimension"
+        else:
+            allowed = "the axes of shape"
         raise ValueError(
-            f"Indices must lie in {allowed} {sizes}. Got {coordinates.min()} to {coordinates.max()}. Count from 0."
+            f"Indices must lie in {allowed} {sizes}. Got {coordinates.min()} to "
+            f"{coordinates.max()}. Count from 0."
         )
     return coordinates.astype(np.int64)
 
@@ -261,14 +298,19 @@ def check_finite(entries: DataArray, name: str) -> None:
         high = float(np.abs(part).max(initial=0.0))
         if not math.isfinite(high):
             index = [int(i) for i in np.argwhere(~np.isfinite(part))[0]]
-            index = [first, *index] if entries.ndim > 1 else [sum(p.size for p in parts[:first]) + index[0]]
+            if entries.ndim > 1:
+                index = [first, *index]
+            else:
+                index = [sum(p.size for p in parts[:first]) + index[0]]
             raise ValueError(
-                f"The {name} must be finite. Got {_entry(entries, index)}. Replace or drop what is not a number."
+                f"The {name} must be finite. Got {_entry(entries, index)}. Replace or drop what "
+                "is not a number."
             )
         largest = max(largest, high)
     if largest == 0:
         raise ValueError(
-            f"The {name} must hold a non-zero entry. Got all zeros, shape {entries.shape}. Check how it was made."
+            f"The {name} must hold a non-zero entry. Got all zeros, shape {entries.shape}. Check "
+            "how it was made."
         )
 
 
@@ -278,7 +320,8 @@ def _as_floats(entries: Any, name: str) -> DataArray:
         return np.asarray(entries, np.float64)
     if entries.dtype not in (np.float32, np.float64):
         raise TypeError(
-            f"The {name} must hold float32, float64 or integers. Got {entries.dtype}. Convert it with astype(float)."
+            f"The {name} must hold float32, float64 or integers. Got {entries.dtype}. Convert it "
+            "with astype(float)."
         )
     checked: DataArray = entries
     return checked
@@ -287,7 +330,8 @@ def _as_floats(entries: Any, name: str) -> DataArray:
 def check_symmetric(entries: DataArray, axes: Sequence[int] | None = None) -> None:
     """Raise if two entries that must be equal differ by more than rounding, naming both.
 
-    Swaps of neighbouring indices generate every permutation, so only those are compared; with `axes`, of these indices.
+    Swaps of neighbouring indices generate every permutation, so only those are compared; with
+    `axes`, of these indices.
     """
     tolerance = math.sqrt(np.finfo(entries.dtype).eps)
     allowed = tolerance * max(abs(float(entries.max())), abs(float(entries.min())))
@@ -299,34 +343,46 @@ def check_symmetric(entries: DataArray, axes: Sequence[int] | None = None) -> No
             gap = entries[first] - other[first]
             return float(np.abs(gap, out=gap).max())
 
-        for first, gap in zip(slices, map_blocks(difference, slices, parallel=entries.size > 2**20), strict=True):
+        for first, gap in zip(
+            slices, map_blocks(difference, slices, parallel=entries.size > 2**20), strict=True
+        ):
             if gap > allowed:
                 rest = np.argwhere(np.abs(entries[first] - swapped[first]) > allowed)[0]
                 index = [first, *(int(i) for i in rest)]
                 mirror = list(index)
                 mirror[axis], mirror[other_axis] = mirror[other_axis], mirror[axis]
-                where, remedy = "", "odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one"
+                where = ""
+                remedy = (
+                    "odeco.symmetrize(T) (--symmetrize), or odeco.decompose_asymmetric "
+                    "(--asymmetric)"
+                )
                 if axes is not None:
-                    where, remedy = f" along axes {tuple(axes)}", f"odeco.symmetrize(T, axes={tuple(axes)})"
+                    where = f" along axes {tuple(axes)}"
+                    remedy = f"odeco.symmetrize(T, axes={tuple(axes)})"
                 raise ValueError(
-                    f"The tensor is not symmetric{where}: {_entry(entries, index)} but {_entry(entries, mirror)}. Call "
-                    f"{remedy}."
+                    f"The tensor is not symmetric{where}: {_entry(entries, index)} but "
+                    f"{_entry(entries, mirror)}. Call {remedy}."
                 )
 
 
 def check_axes(axes: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes along which a tensor is symmetric, in rising order; raise if it cannot be."""
     given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
-    whole = all(isinstance(axis, numbers.Integral) and 0 <= int(axis) < len(shape) for axis in given)
+    whole = all(
+        isinstance(axis, numbers.Integral) and 0 <= int(axis) < len(shape) for axis in given
+    )
     if not whole or len(set(given)) != len(given) or len(given) < 2:
         raise ValueError(
-            f"Axes must be two or more different ints in [0, {len(shape) - 1}] for a tensor of shape {shape}. "
-            f"Got {axes!r}."
+            f"Axes must be two or more different ints in [0, {len(shape) - 1}] for a tensor of "
+            f"shape {shape}. Got {axes!r}."
         )
     chosen = tuple(sorted(int(axis) for axis in given))
     sizes = {shape[axis] for axis in chosen}
     if len(sizes) > 1:
-        raise ValueError(f"A tensor that is symmetric along axes {chosen} has equal sizes there. Got shape {shape}.")
+        raise ValueError(
+            f"A tensor that is symmetric along axes {chosen} has equal sizes there. Got shape "
+            f"{shape}."
+        )
     return chosen
 
 

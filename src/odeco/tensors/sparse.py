@@ -19,13 +19,14 @@ _CHUNK_SIZE = 2**18
 
 @final
 class SparseTensor(EntryTensor):
-    """A symmetric tensor that stores its non-zero entries. Time and memory are proportional to their number.
+    """A symmetric tensor that stores its non-zero entries. Time and memory are proportional to
+    their number.
 
     Parameters
     ----------
     indices : array of integers, n x p
-        Each row holds the coordinates of one entry. An entry stands for all permutations of its indices. It may be
-        listed once or with several permutations, whose values must then agree.
+        Each row holds the coordinates of one entry. An entry stands for all permutations of its
+        indices. It may be listed once or with several permutations, whose values must then agree.
     values : array of n numbers
         The entries, float32 or float64.
     dimension : int
@@ -43,7 +44,9 @@ class SparseTensor(EntryTensor):
     def __init__(self, indices: Any, values: Any, dimension: int) -> None:
         self.dimension = check_count("dimension", dimension)
         coordinates = as_coordinates(indices, self.dimension)
-        checked = as_values(values, coordinates.shape[:1], "values", "hold one number for each row of `indices`")
+        checked = as_values(
+            values, coordinates.shape[:1], "values", "hold one number for each row of `indices`"
+        )
         self.order = coordinates.shape[1]
         self.rounding = float(np.finfo(checked.dtype).eps)
         distinct, values_once = _merge(coordinates, checked.astype(np.float64))
@@ -51,15 +54,19 @@ class SparseTensor(EntryTensor):
         arrangements = n_arrangements(distinct)
         self.n_entries = distinct.shape[1]
         self._squared_norm = float(arrangements @ weights**2)
-        self._distinct, self._values = distinct, weights
-        # T(u,…,u) is the sum of value · arrangements · Πᵣ u[iᵣ], and T(I,u,…,u) is its gradient divided by p. So each
-        # position r of an entry gives one term in row iᵣ, with the other indices as its factors. Terms are sorted by
-        # row, so that the terms of one row lie together and can be added up as a run.
+        self._distinct = distinct
+        self._values = weights
+        # T(u,…,u) is the sum of value · arrangements · Πᵣ u[iᵣ], and T(I,u,…,u) is its gradient
+        # divided by p. So each position r of an entry gives one term in row iᵣ, with the other
+        # indices as its factors. Terms are sorted by row, so that the terms of one row lie together
+        # and can be added up as a run.
         terms = [(distinct[r], np.delete(distinct, r, axis=0)) for r in range(self.order)]
         rows = np.concatenate([row for row, _ in terms])
         by_row = np.argsort(rows, kind="stable")
         self._rows: IndexArray = rows[by_row]
-        self._factors: IndexArray = np.concatenate([others for _, others in terms], axis=1)[:, by_row]
+        self._factors: IndexArray = np.concatenate([others for _, others in terms], axis=1)[
+            :, by_row
+        ]
         self._weights: FloatArray = np.tile(weights * arrangements / self.order, self.order)[by_row]
 
     def _unit_squared_norm(self) -> float:
@@ -78,7 +85,8 @@ class SparseTensor(EntryTensor):
 
     def _unit_image(self, block: FloatArray) -> FloatArray:
         block = np.ascontiguousarray(block)
-        n_terms, n_columns = self._rows.size, block.shape[1]
+        n_terms = self._rows.size
+        n_columns = block.shape[1]
         length = max(1, _CHUNK_SIZE // max(1, n_columns))
         chunks = [slice(start, min(start + length, n_terms)) for start in range(0, n_terms, length)]
 
@@ -101,7 +109,8 @@ def _merge(coordinates: IndexArray, values: FloatArray) -> tuple[IndexArray, Flo
     """Return every distinct entry once, with sorted indices; refuse permutations that disagree."""
     ordered = np.sort(coordinates.astype(np.int64), axis=1)
     by_entry = np.lexsort(ordered.T[::-1])
-    ordered, values = ordered[by_entry], values[by_entry]
+    ordered = ordered[by_entry]
+    values = values[by_entry]
     first = np.r_[True, np.any(np.diff(ordered, axis=0) != 0, axis=1)]
     kept = values[first][np.cumsum(first) - 1]
     disagree = np.flatnonzero(np.abs(values - kept) > 1e-8 * np.abs(values).max())
@@ -109,7 +118,7 @@ def _merge(coordinates: IndexArray, values: FloatArray) -> tuple[IndexArray, Flo
         bad = int(disagree[0])
         listed = ", ".join(str(index) for index in ordered[bad])
         raise ValueError(
-            f"The tensor is not symmetric: T[{listed}] = {kept[bad]:.6g} in one listing but {values[bad]:.6g} in "
-            "another. List each entry once, or make its permutations agree."
+            f"The tensor is not symmetric: T[{listed}] = {kept[bad]:.6g} in one listing but "
+            f"{values[bad]:.6g} in another. List each entry once, or make its permutations agree."
         )
     return ordered[first].T, values[first]

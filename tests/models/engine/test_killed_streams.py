@@ -1,4 +1,6 @@
-"""A process that learns in one pass is killed from outside; another goes on from its files, to the same bits."""
+"""A process that learns in one pass is killed from outside; another goes on from its files, to the
+same bits.
+"""
 
 import random
 import signal
@@ -40,7 +42,9 @@ def batch(name, number):
     if name == "classes":
         return (rng.random((BATCH, 4)) < 0.2 + 0.6 * groups[:, None]).astype(int)
     if name == "ica":
-        return np.column_stack([rng.uniform(-1, 1, BATCH), rng.exponential(size=BATCH)]) @ np.array([[1, 2], [1, 1]])
+        return np.column_stack([rng.uniform(-1, 1, BATCH), rng.exponential(size=BATCH)]) @ np.array(
+            [[1, 2], [1, 1]]
+        )
     return rng.standard_normal((BATCH, 2)) + 6 * groups[:, None]
 
 
@@ -75,5 +79,7 @@ def test_streams_of_a_killed_process_go_on_to_the_same_bits(tmp_path, request):
         files = [tmp_path / f"{name} {number}.npz" for number in range(2)]
         alone.save(files[0])
         resumed.save(files[1])
-        expected, found = ({k: v.tobytes() for k, v in load_arrays(file, alone._KIND)[1].items()} for file in files)
+        expected, found = (
+            {k: v.tobytes() for k, v in load_arrays(file, alone._KIND)[1].items()} for file in files
+        )
         assert found == expected

@@ -1,4 +1,6 @@
-"""Input that a model cannot say anything about: what it says then is true in any unit, or an error before any work."""
+"""Input that a model cannot say anything about: what it says then is true in any unit, or an error
+before any work.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +25,35 @@ def blobs(offset: float) -> np.ndarray:
     return rows
 
 
-# ---- units -----------------------------------------------------------------------------------------------------------
+# ---- units ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_a_mixture_warns_of_a_column_that_decides_by_its_unit_and_names_it():
     wine = load_wine(as_frame=True).data
-    with pytest.warns(odeco.DominantColumnWarning, match="'proline', outweighs .* standardize=True") as caught:
-        model = TensorMixture(3, covariance_type="spherical", standardize=False, random_state=0).fit(wine)
+    with pytest.warns(
+        odeco.DominantColumnWarning, match="'proline', outweighs .* standardize=True"
+    ) as caught:
+        model = TensorMixture(
+            3, covariance_type="spherical", standardize=False, random_state=0
+        ).fit(wine)
     assert caught[0].message.column == 12
     assert caught[0].message.share > 0.99
     assert caught[0].message.agreement < 0.6
     assert caught[0].filename == __file__
-    assert model.summary().startswith("3 components that only proline separates, well apart")
+    assert "Only proline separates components" in model.summary()
     with pytest.warns(odeco.DominantColumnWarning, match="^Column 12 outweighs"):
-        TensorMixture(6, covariance_type="spherical", standardize=False, random_state=0).fit(wine.to_numpy())
-    assert " only " not in TensorMixture(3, random_state=0).fit(wine).summary()
+        TensorMixture(6, covariance_type="spherical", standardize=False, random_state=0).fit(
+            wine.to_numpy()
+        )
+    assert "Only " not in TensorMixture(3, random_state=0).fit(wine).summary()
 
 
 def test_no_warning_if_components_do_not_depend_on_the_unit():
     rows = blobs(20.0)
     assert rows.var(axis=0)[0] > 0.9 * rows.var(axis=0).sum()
     summary = TensorMixture(2, covariance_type="spherical", random_state=0).fit(rows).summary()
-    assert summary.startswith("2 components that only x0 separates, well apart")
+    assert "Only x0 separates components" in summary
     wine = load_wine().data
     TensorMixture(3, covariance_type="diag", random_state=0).fit(wine)
     TensorMixture(1, random_state=0).fit(wine)
@@ -64,9 +72,13 @@ def test_a_private_mixture_does_not_look_at_its_rows_for_the_warning():
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 def test_states_do_not_depend_on_the_unit_of_a_column(covariance_type):
     states = np.repeat(np.arange(30) % 3, 20)
-    rows = np.array([[0.0, 0, 0], [6, 0, 1], [0, 6, 2]])[states] + np.random.default_rng(0).normal(size=(600, 3))
+    rows = np.array([[0.0, 0, 0], [6, 0, 1], [0, 6, 2]])[states] + np.random.default_rng(0).normal(
+        size=(600, 3)
+    )
     found = [
-        TensorHMM(3, covariance_type=covariance_type, random_state=0).fit(rows * scale).predict(rows * scale)
+        TensorHMM(3, covariance_type=covariance_type, random_state=0)
+        .fit(rows * scale)
+        .predict(rows * scale)
         for scale in ([1.0, 1.0, 1.0], [1.0, 1.0, 1e4])
     ]
     pairs = np.unique(np.column_stack(found), axis=0, return_counts=True)[1]
@@ -74,20 +86,21 @@ def test_states_do_not_depend_on_the_unit_of_a_column(covariance_type):
 
 
 @pytest.mark.parametrize("kind", ["spherical", "diag", "full"])
-def test_equal_rows_are_not_well_apart(kind):
+def test_one_component_explains_equal_rows_better_than_two(kind):
     text = TensorMixture(2, covariance_type=kind, random_state=0).fit(np.ones((50, 3))).summary()
-    assert text.startswith("2 components, hardly apart")
+    assert text.startswith("One component explains the data better than 2 components do (BIC).")
 
 
-def test_equal_rows_of_a_sequence_are_not_well_apart():
+def test_one_state_explains_equal_rows_of_a_sequence_better_than_two():
     text = TensorHMM(2, max_iter=3, random_state=0).fit(np.ones((50, 2))).summary()
-    assert text.startswith("2 states, but no evidence for them")
+    assert text.startswith("One state explains the data better than 2 states do (BIC).")
 
 
-def test_a_small_component_far_away_is_well_apart():
+def test_a_small_component_far_away_is_found_again():
     rows = blobs(0.0)
     rows[:8] += 20
-    assert TensorMixture(2, random_state=0).fit(rows).summary().startswith("2 components, well apart")
+    model = TensorMixture(2, random_state=0).fit(rows)
+    assert model.split_half(rows).found_again.tolist() == [6, 6]
 
 
 @pytest.mark.parametrize("scale", [1e-80, 1e-160, 1e-170, 1e-200, 1e-300, 1e100, 1e170])
@@ -96,13 +109,19 @@ def test_a_mixture_refuses_rows_whose_variance_underflows(scale):
         TensorMixture(2, random_state=0).fit(blobs(9.0) * scale)
 
 
-# ---- more components than the data can have --------------------------------------------------------------------------
+# ---- more components than the data can have ------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [1000, 10**9, 10**18])
 @pytest.mark.parametrize(
     ("model", "data"),
-    [(TensorMixture, ROWS), (TensorHMM, ROWS), (TensorICA, ROWS), (LatentClasses, CODES), (Communities, GRAPH)],
+    [
+        (TensorMixture, ROWS),
+        (TensorHMM, ROWS),
+        (TensorICA, ROWS),
+        (LatentClasses, CODES),
+        (Communities, GRAPH),
+    ],
 )
 def test_more_components_than_the_data_can_have_are_refused_before_any_work(model, data, k):
     with pytest.raises(ValueError, match=r"must be (at least|at most|an int in) .*Got"):
@@ -119,10 +138,14 @@ def test_more_components_than_the_data_can_have_are_refused_before_any_work(mode
         lambda k: odeco.decompose_asymmetric(np.ones((3, 4, 5)), k),
         lambda k: odeco.decompose_stream([ROWS], k),
         lambda k: odeco.OnlineDecomposer(k).partial_fit(ROWS),
-        lambda k: odeco.decompose_privately(ROWS, k, unit="record", epsilon=1.0, delta=1e-6, norm_bound=1.0),
+        lambda k: odeco.decompose_privately(
+            ROWS, k, unit="record", epsilon=1.0, delta=1e-6, norm_bound=1.0
+        ),
         lambda k: TensorMixture(k, epsilon=1.0, delta=1e-6, norm_bound=1.0).fit(ROWS),
         lambda k: LatentClasses(k, epsilon=1.0, delta=1e-6).fit(CODES, categories=[range(3)] * 4),
-        lambda k: TensorHMM(k, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-6).fit(CODES[:, :1]),
+        lambda k: TensorHMM(k, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-6).fit(
+            CODES[:, :1]
+        ),
     ],
 )
 def test_a_number_of_components_beyond_all_memory_is_refused(use, k):
@@ -130,7 +153,7 @@ def test_a_number_of_components_beyond_all_memory_is_refused(use, k):
         use(k)
 
 
-# ---- masks, series ---------------------------------------------------------------------------------------------------
+# ---- masks, series -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -148,7 +171,9 @@ def test_masks_are_refused_by_every_model(model, data):
                 use(hidden)
 
 
-@pytest.mark.parametrize("model", [TensorMixture, TensorHMM, TensorICA, LatentClasses, Communities, TensorLDA])
+@pytest.mark.parametrize(
+    "model", [TensorMixture, TensorHMM, TensorICA, LatentClasses, Communities, TensorLDA]
+)
 def test_a_series_is_refused_by_every_model(model):
     pd = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match="2-dimensional"):

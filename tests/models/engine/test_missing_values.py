@@ -1,4 +1,6 @@
-"""Missing values in mixtures: the E step is exact, likelihoods never fall, and what is planted is found."""
+"""Missing values in mixtures: the E step is exact, likelihoods never fall, and what is planted is
+found.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.mixture import GaussianMixture
 
 from odeco.models import TensorICA, TensorMixture
+from odeco.models.emissions.gaussians import Gaussians
 from odeco.models.engine import rows as engine_rows
-from odeco.models.engine.gaussians import Gaussians
 from odeco.models.gmm.spec import MixtureSpec
 
 KINDS = ("spherical", "diag", "full")
@@ -26,7 +28,11 @@ def some_gaussians(kind, k=3, d=5, seed=0):
     rng = np.random.default_rng(seed)
     roots = rng.standard_normal((k, d, d))
     full = roots @ roots.transpose(0, 2, 1) + 0.05 * np.eye(d)
-    covariances = {"full": full, "diag": np.einsum("kii->ki", full), "spherical": np.arange(1.0, k + 1)}[kind]
+    covariances = {
+        "full": full,
+        "diag": np.einsum("kii->ki", full),
+        "spherical": np.arange(1.0, k + 1),
+    }[kind]
     return Gaussians(rng.dirichlet(np.ones(k)), 3 * rng.standard_normal((k, d)), covariances)
 
 
@@ -35,7 +41,9 @@ def as_matrix(covariance, d):
 
 
 def brute_force(model, rows):
-    """Return posterior, log-densities, and expected sums of x and x xᵀ around the origin, row by row."""
+    """Return posterior, log-densities, and expected sums of x and x xᵀ around the origin, row by
+    row.
+    """
     (n, d), k = rows.shape, len(model.weights)
     joint, expected, spread = np.zeros((n, k)), np.zeros((n, k, d)), np.zeros((n, k, d, d))
     for i, row in enumerate(rows):
@@ -50,10 +58,14 @@ def brute_force(model, rows):
                 slope = matrix[np.ix_(~seen, seen)] @ np.linalg.inv(own)
             expected[i, h, seen] = row[seen]
             expected[i, h, ~seen] = mean[~seen] + slope @ (row[seen] - mean[seen])
-            spread[i, h][np.ix_(~seen, ~seen)] = matrix[np.ix_(~seen, ~seen)] - slope @ matrix[np.ix_(seen, ~seen)]
+            spread[i, h][np.ix_(~seen, ~seen)] = (
+                matrix[np.ix_(~seen, ~seen)] - slope @ matrix[np.ix_(seen, ~seen)]
+            )
     scores = np.logaddexp.reduce(joint, axis=1)
     shares, offsets = np.exp(joint - scores[:, None]), expected - model.origin
-    seconds = np.einsum("nk,nkd,nke->kde", shares, offsets, offsets) + np.einsum("nk,nkde->kde", shares, spread)
+    seconds = np.einsum("nk,nkd,nke->kde", shares, offsets, offsets) + np.einsum(
+        "nk,nkde->kde", shares, spread
+    )
     return shares, scores, np.einsum("nk,nkd->kd", shares, offsets), seconds
 
 
@@ -66,13 +78,19 @@ def test_the_e_step_is_that_of_the_observed_columns(kind, monkeypatch):
     shares, scores, firsts, seconds = brute_force(model, rows)
     found, found_scores = model.posterior(rows)
     statistics = model.e_step(rows)
-    seconds = {"full": seconds, "diag": np.einsum("kii->ki", seconds), "spherical": np.einsum("kii->k", seconds)}[kind]
+    seconds = {
+        "full": seconds,
+        "diag": np.einsum("kii->ki", seconds),
+        "spherical": np.einsum("kii->k", seconds),
+    }[kind]
     np.testing.assert_allclose(found, shares, atol=1e-10)
     np.testing.assert_allclose(found_scores, scores, atol=1e-9)
     np.testing.assert_allclose(statistics.firsts, firsts, atol=1e-8)
     np.testing.assert_allclose(statistics.seconds, seconds, atol=1e-8)
     np.testing.assert_allclose(statistics.log_likelihood, scores.sum(), rtol=1e-12)
-    np.testing.assert_allclose(found[0], model.weights, rtol=1e-12)  # nothing is known about an empty row
+    np.testing.assert_allclose(
+        found[0], model.weights, rtol=1e-12
+    )  # nothing is known about an empty row
     assert statistics.n == len(rows)
 
 
@@ -82,7 +100,11 @@ def test_parts_of_rows_have_few_numbers(monkeypatch):
     parts = list(engine_rows.parts_of(rows, 3))
     assert np.array_equal(np.concatenate([np.arange(500)[part] for part in parts]), np.arange(500))
     numbers = [3 * (12 + np.isnan(rows[part]).sum(axis=1) ** 2) for part in parts]
-    assert max(each.sum() - each.max() for each in numbers) <= 1000 < sum(each.sum() for each in numbers)
+    assert (
+        max(each.sum() - each.max() for each in numbers)
+        <= 1000
+        < sum(each.sum() for each in numbers)
+    )
 
 
 def test_densities_do_not_depend_on_units():
@@ -109,21 +131,25 @@ def test_no_em_iteration_lowers_the_likelihood(kind, share):
 
 
 def planted_rows(n, seed):
-    """Return rows of three components with correlations of ±0.8 in pairs of columns, their means and covariances."""
+    """Return rows of three components with correlations of ±0.8 in pairs of columns, their means
+    and covariances.
+    """
     rng = np.random.default_rng(seed)
     means = np.array([[0.0, 0, 0, 0], [8, 8, 0, 0], [0, 8, 8, 8]])
     pairs = np.kron(np.eye(2), [[0.0, 0.8], [0.8, 0.0]])
     covariances = np.eye(4) + np.array([1, -1, 1])[:, None, None] * pairs
     labels = np.arange(n) % 3
-    noise = np.einsum("nij,nj->ni", np.linalg.cholesky(covariances)[labels], rng.standard_normal((n, 4)))
+    noise = np.einsum(
+        "nij,nj->ni", np.linalg.cholesky(covariances)[labels], rng.standard_normal((n, 4))
+    )
     return means[labels] + noise, means, covariances
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_parameters_are_found_within_standard_errors_and_imputed_means_are_not(seed):
-    # A component has n/3 rows, of which 80 % have a column and 64 % two. Five standard errors: of a mean √(1/0.8n'), of
-    # a covariance of correlated normal variables at most √(2/0.64n'). What observed columns say about missing ones only
-    # makes errors smaller.
+    # A component has n/3 rows, of which 80 % have a column and 64 % two. Five standard errors: of a
+    # mean √(1/0.8n'), of a covariance of correlated normal variables at most √(2/0.64n'). What
+    # observed columns say about missing ones only makes errors smaller.
     n = 6000
     rows, means, covariances = planted_rows(n, seed)
     gaps, own = with_gaps(rows, 0.2, seed), n / 3
@@ -131,7 +157,9 @@ def test_planted_parameters_are_found_within_standard_errors_and_imputed_means_a
 
     def errors(found_means, found_covariances):
         order = [int(np.argmin(np.abs(found_means - mean).sum(axis=1))) for mean in means]
-        return np.abs(found_means[order] - means).max(), np.abs(found_covariances[order] - covariances).max()
+        return np.abs(found_means[order] - means).max(), np.abs(
+            found_covariances[order] - covariances
+        ).max()
 
     model = TensorMixture(3, covariance_type="full", random_state=0).fit(gaps)
     ours = errors(model.means_, model.covariances_)
@@ -142,14 +170,17 @@ def test_planted_parameters_are_found_within_standard_errors_and_imputed_means_a
 
 
 def test_what_is_missing_may_depend_on_what_is_observed():
-    # The second column, of correlation 0.8 with the first, is missing where the first is positive. The mean of those
-    # that are observed is −0.8 √(2/π) = −0.64. Regression on half of the rows: the error of the mean at 0 has a
-    # variance of at most (1 − 0.64)(1/n + 2/n + E[x | x < 0]² / (n/2 Var[x | x < 0])) = 4.8 · 0.36/n.
+    # The second column, of correlation 0.8 with the first, is missing where the first is positive.
+    # The mean of those that are observed is −0.8 √(2/π) = −0.64. Regression on half of the rows:
+    # the error of the mean at 0 has a variance of at most (1 − 0.64)(1/n + 2/n + E[x | x < 0]² /
+    # (n/2 Var[x | x < 0])) = 4.8 · 0.36/n.
     n, rng = 4000, np.random.default_rng(0)
     first = rng.standard_normal(n)
     second = 0.8 * first + 0.6 * rng.standard_normal(n)
     rows = np.column_stack([first, np.where(first > 0, np.nan, second)])
-    model = TensorMixture(1, covariance_type="full", max_iter=1000, tol=1e-9, random_state=0).fit(rows)
+    model = TensorMixture(1, covariance_type="full", max_iter=1000, tol=1e-9, random_state=0).fit(
+        rows
+    )
     error = np.sqrt(1 / n + 4.8 * 0.36 / n)
     assert abs(model.means_[0, 1]) < 5 * error
     assert abs(np.nanmean(rows[:, 1])) > 5 * error
@@ -185,10 +216,14 @@ def test_scores_of_standardised_columns_are_in_the_units_of_rows(kind):
     how = {"covariance_type": kind, "standardize": True, "random_state": 0}
     model, other = TensorMixture(3, **how).fit(rows), TensorMixture(3, **how).fit(rows * scale)
     volumes = ~np.isnan(rows) @ np.log(scale)
-    np.testing.assert_allclose(other.score_samples(rows * scale) + volumes, model.score_samples(rows), atol=1e-6)
+    np.testing.assert_allclose(
+        other.score_samples(rows * scale) + volumes, model.score_samples(rows), atol=1e-6
+    )
     np.testing.assert_allclose(other.means_, model.means_ * scale, rtol=1e-6)
     np.testing.assert_allclose(model.scale_, np.nanstd(rows, axis=0))
-    auto = TensorMixture(3, covariance_type=kind, standardize="auto", random_state=0).fit(rows * scale)
+    auto = TensorMixture(3, covariance_type=kind, standardize="auto", random_state=0).fit(
+        rows * scale
+    )
     assert auto.score(rows * scale) >= other.score(rows * scale) - 1e-6
 
 

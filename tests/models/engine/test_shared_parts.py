@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from odeco._util.state import array_field
-from odeco.models.engine.em import best_of, choose_number, em, fold_numbers, successive_halving
+from odeco.models.engine.em import best_of, em, successive_halving
 from odeco.models.engine.fit import NoContext
 from odeco.models.engine.moments import classes_of_three_views
+from odeco.models.engine.selection import fold_numbers, select_number
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
 from odeco.privacy import gdp_mu
-from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.sums import PrivateSums, Query
 
 
@@ -54,7 +55,9 @@ class Means(BlockStream):
     means: np.ndarray = array_field(None, "d", default=np.zeros((0, 2)))
 
     def absorb(self, spec, block):
-        return replace(self, means=np.vstack([self.means, block.mean(axis=0)]), n_blocks=self.n_blocks + 1)
+        return replace(
+            self, means=np.vstack([self.means, block.mean(axis=0)]), n_blocks=self.n_blocks + 1
+        )
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [4, 5, 6], list(range(1, 20))])
@@ -99,7 +102,9 @@ def test_the_best_start_is_the_one_that_is_highest_after_a_few_steps():
 
 
 def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0, last=None):
-    """Return a `learn` of components of four parameters: real ones gain, others gain 1/2 inside and lose outside."""
+    """Return a `learn` of components of four parameters: real ones gain, others gain 1/2 inside and
+    lose outside.
+    """
 
     def learn(k, kept):
         real = 0.0 if hidden and k < 1 + hidden else gain * (min(k, truth) - 1)
@@ -113,33 +118,41 @@ def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0, last=None
 
 @pytest.mark.parametrize("truth", [1, 2, 3, 7])
 def test_the_smallest_number_is_selected_that_none_of_the_next_three_beats(truth):
-    chosen = choose_number(planted_likelihood(truth, gain=40), fold_numbers(np.arange(1000)), most=20)
+    chosen = select_number(
+        planted_likelihood(truth, gain=40), fold_numbers(np.arange(1000)), most=20
+    )
     assert chosen.n_components == truth
-    assert chosen.as_good == (truth,)
-    assert set(chosen.inside) == set(range(1, truth + 4))
-    assert chosen.at_least == (1.0 if truth == 1 else 0.98)
-    assert chosen.exactly <= chosen.at_least
+    assert chosen.near_ties == (truth,)
+    assert set(chosen.tried) == set(range(1, truth + 4))
+    assert not chosen.is_last
 
 
 def test_a_component_must_gain_on_rows_learnt_from_and_on_held_out_rows():
     folds = fold_numbers(np.arange(1000))
-    assert choose_number(planted_likelihood(2, gain=4 * 1.4), folds, most=9).n_components == 1
-    assert choose_number(planted_likelihood(2, gain=4 * 1.6), folds, most=9).n_components == 2
+    assert select_number(planted_likelihood(2, gain=4 * 1.4), folds, most=9).n_components == 1
+    assert select_number(planted_likelihood(2, gain=4 * 1.6), folds, most=9).n_components == 2
     # Components that sit on a few rows gain much where they were learnt, and lose elsewhere.
-    assert choose_number(planted_likelihood(1, gain=0, spurious=9), folds, most=9).n_components == 1
+    assert select_number(planted_likelihood(1, gain=0, spurious=9), folds, most=9).n_components == 1
 
 
 @pytest.mark.parametrize(("hidden", "selected"), [(3, 4), (4, 1)])
 def test_components_that_only_show_together_are_found_three_ahead(hidden, selected):
     learn = planted_likelihood(4, gain=40, hidden=hidden)
-    assert choose_number(learn, fold_numbers(np.arange(1000)), most=4 if hidden == 4 else 9).n_components == selected
+    assert (
+        select_number(
+            learn, fold_numbers(np.arange(1000)), most=4 if hidden == 4 else 9
+        ).n_components
+        == selected
+    )
 
 
 def test_no_number_is_tried_beyond_one_after_which_likelihoods_say_nothing():
-    chosen = choose_number(planted_likelihood(7, gain=40, last=3), fold_numbers(np.arange(1000)), most=20)
+    chosen = select_number(
+        planted_likelihood(7, gain=40, last=3), fold_numbers(np.arange(1000)), most=20
+    )
     assert chosen.n_components == 3
-    assert max(chosen.inside) == 3
-    assert np.isnan([chosen.at_least, chosen.exactly]).all()
+    assert max(chosen.tried) == 3
+    assert chosen.is_last
 
 
 def test_larger_tables_are_held_out_in_fewer_folds_and_scores_stay_comparable():
@@ -149,9 +162,9 @@ def test_larger_tables_are_held_out_in_fewer_folds_and_scores_stay_comparable():
         fits.append(kept.mean())
         return np.full(20_000, -1.0), 4 * k, False
 
-    chosen = choose_number(learn, fold_numbers(np.arange(20_000)), most=2)
-    assert fits == [1.0, 1.0, 0.8, 0.8]
-    assert chosen.outside == {1: pytest.approx(-20_000), 2: pytest.approx(-20_000)}
+    chosen = select_number(learn, fold_numbers(np.arange(20_000)), most=2)
+    assert fits == [1.0, 1.0, 0.8]
+    assert chosen.held_out == {1: pytest.approx(-20_000)}
 
 
 def test_folds_are_fifths_of_a_permutation():
@@ -183,7 +196,9 @@ def test_releases_of_a_model_add_up_to_its_budget(relation, signed, factor):
 
 
 def test_successive_halving_keeps_the_start_that_is_ahead_in_the_end():
-    """Starts rise by steps of their own up to a height of their own; the quickest is not the one that rises highest."""
+    """Starts rise by steps of their own up to a height of their own; the quickest is not the one
+    that rises highest.
+    """
     steps = np.array([0.1, 5.0, 1.0, 0.2])
     heights = np.array([9.0, 6.0, 12.0, 9.0])
     taken = [0] * 4

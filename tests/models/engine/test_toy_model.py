@@ -1,4 +1,6 @@
-"""A model of under 80 lines gets fit, stream, choice of k, files, summary, plot, page and command from the engine."""
+"""A model of under 80 lines gets fit, stream, choice of k, files, summary, plot, page and command
+from the engine.
+"""
 
 import pickle
 import threading
@@ -13,8 +15,8 @@ from toy import PoissonMixture
 
 import odeco
 from odeco._util.files import load_arrays, save_arrays
-from odeco.cli import files, learn
 from odeco.cli.app import run
+from odeco.cli.models import MODELS, RegisteredModel
 from odeco.models.engine.page import write_model_report
 
 RATES = np.array([[9.0, 1.0, 3.0], [1.0, 8.0, 3.0]])
@@ -26,7 +28,9 @@ def counts(n, seed=0):
 
 
 def same(first, second):
-    return np.array_equal(first.rates_, second.rates_) and np.array_equal(first.weights_, second.weights_)
+    return np.array_equal(first.rates_, second.rates_) and np.array_equal(
+        first.weights_, second.weights_
+    )
 
 
 def test_the_toy_is_small():
@@ -34,7 +38,8 @@ def test_the_toy_is_small():
     assert len([line for line in lines if line.strip()]) < 80
 
 
-#: What scikit-learn tries with weights that this model cannot do; `test_weights.py` tests what it can.
+#: What scikit-learn tries with weights that this model cannot do; `test_weights.py` tests what it
+#: can.
 NOT_WITH_WEIGHTS = {
     "check_sample_weight_equivalence_on_dense_data": "EM ends before its maximum by `tol`",
 }
@@ -129,14 +134,14 @@ def test_summary_plot_and_page(tmp_path):
     model = PoissonMixture(2, random_state=0).fit(counts(300))
     lines = model.summary().splitlines()
     assert lines[0] == "2 components of counts."
-    assert "x0" in lines[1]
+    assert any("x0" in line for line in lines)
     assert len(model.plot().axes) == 2
     write_model_report(model, tmp_path / "page.html")
     assert "2 components of counts." in (tmp_path / "page.html").read_text()
 
 
 def test_one_line_of_the_registry_is_a_command(tmp_path, capsys, monkeypatch):
-    line = learn.RegisteredModel(
+    line = RegisteredModel(
         command="poisson",
         kind="Poisson mixture",
         module="toy",
@@ -146,11 +151,20 @@ def test_one_line_of_the_registry_is_a_command(tmp_path, capsys, monkeypatch):
         components="components",
         summary="A mixture of counts.",
     )
-    for module in (learn, files):
-        monkeypatch.setattr(module, "MODELS", (*learn.MODELS, line))
+    monkeypatch.setitem(MODELS, "poisson", line)
     np.savetxt(tmp_path / "rows.csv", counts(300), delimiter=",", header="a,b,c", comments="")
     out, labels, page = tmp_path / "model.npz", tmp_path / "labels.csv", tmp_path / "page.html"
-    arguments = ["learn", "poisson", str(tmp_path / "rows.csv"), "-k", "2", "--out", str(out), "--labels", str(labels)]
+    arguments = [
+        "learn",
+        "poisson",
+        str(tmp_path / "rows.csv"),
+        "-k",
+        "2",
+        "--out",
+        str(out),
+        "--labels",
+        str(labels),
+    ]
     assert run([*arguments, "--report", str(page)]) == 0
     assert capsys.readouterr().out.startswith("2 components of counts.")
     assert list(PoissonMixture.load(out).feature_names_in_) == ["a", "b", "c"]

@@ -7,10 +7,10 @@ import pytest
 from models.engine.toy import PoissonMixture
 from scipy import sparse
 
-from odeco.cli.learn import MODELS
+from odeco.cli.models import MODELS
 from odeco.datasets import planted_topics
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
-from odeco.models.engine.gaussians import Gaussians
+from odeco.models.emissions.gaussians import Gaussians
 from odeco.models.engine.rows import Weighted, split
 from odeco.models.engine.stream import BlockStream
 from odeco.models.gmm.start import second_moment, span_of, third_moment
@@ -18,10 +18,12 @@ from odeco.models.gmm.start import second_moment, span_of, third_moment
 N = 240
 LENGTH = 8
 
-#: Sums over the same numbers in another order: n rows times the rounding of one, with room for solves of small systems.
+#: Sums over the same numbers in another order: n rows times the rounding of one, with room for
+#: solves of small systems.
 ROUNDING = 1e-9
 
-#: Where EM ends depends on its starts, of which some are random; gains below `tol` leave parameters within its root.
+#: Where EM ends depends on its starts, of which some are random; gains below `tol` leave parameters
+#: within its root.
 OPTIMUM = 1e-5
 
 
@@ -46,19 +48,28 @@ def states(rng):
 
 
 def sources(rng):
-    return np.column_stack([rng.uniform(-2, 2, N), rng.exponential(size=N)]) @ np.array([[2.0, 1.0], [1.0, 1.0]])
+    return np.column_stack([rng.uniform(-2, 2, N), rng.exponential(size=N)]) @ np.array(
+        [[2.0, 1.0], [1.0, 1.0]]
+    )
 
 
-#: For each model: its estimator, rows, further arguments of `fit`, and the number of rows of a record.
+#: For each model: its estimator, rows, further arguments of `fit`, and the number of rows of a
+#: record.
 CASES = {
-    "mixture": (TensorMixture(3, covariance_type="diag", tol=1e-13, max_iter=500, random_state=0), mixture_rows, 1),
+    "mixture": (
+        TensorMixture(3, covariance_type="diag", tol=1e-13, max_iter=500, random_state=0),
+        mixture_rows,
+        1,
+    ),
     "mixture, spherical": (
         TensorMixture(3, covariance_type="spherical", tol=1e-13, max_iter=500, random_state=0),
         mixture_rows,
         1,
     ),
     "mixture, full, standardised": (
-        TensorMixture(3, covariance_type="full", standardize=True, tol=1e-13, max_iter=500, random_state=0),
+        TensorMixture(
+            3, covariance_type="full", standardize=True, tol=1e-13, max_iter=500, random_state=0
+        ),
         lambda rng: mixture_rows(rng) * [1, 1e3, 1e-3],
         1,
     ),
@@ -96,11 +107,15 @@ by_case = pytest.mark.parametrize("name", CASES)
 
 
 def case(name, seed=0):
-    """Return the estimator, rows, weights of records, repeated rows, and the arguments for both kinds of rows."""
+    """Return the estimator, rows, weights of records, repeated rows, and the arguments for both
+    kinds of rows.
+    """
     model, make, length = CASES[name]
     rng = np.random.default_rng(seed)
     rows, weights = make(rng), rng.integers(0, 4, N // length)
-    repeated = np.repeat(rows.reshape(N // length, length, -1), weights, axis=0).reshape(-1, *rows.shape[1:])
+    repeated = np.repeat(rows.reshape(N // length, length, -1), weights, axis=0).reshape(
+        -1, *rows.shape[1:]
+    )
     if length == 1:
         return model, rows, weights, repeated, {}, {}
     return (
@@ -129,7 +144,9 @@ def plain_fit(name):
 def fitted_numbers(model):
     """Return all parameters of a fit."""
     fit = model._learnt.fit
-    return {name: value for name, value in fit.params.to_arrays("").items() if value.dtype.kind == "f"}
+    return {
+        name: value for name, value in fit.params.to_arrays("").items() if value.dtype.kind == "f"
+    }
 
 
 def assert_same(one, other, tolerance):
@@ -137,12 +154,15 @@ def assert_same(one, other, tolerance):
     assert first.keys() == second.keys()
     for name, value in first.items():
         scale = max(1.0, float(np.abs(value).max(initial=0.0)))
-        np.testing.assert_allclose(value, second[name], rtol=tolerance, atol=tolerance * scale, err_msg=name)
+        np.testing.assert_allclose(
+            value, second[name], rtol=tolerance, atol=tolerance * scale, err_msg=name
+        )
 
 
 def test_every_model_of_the_registry_is_tested():
-    assert {model.command for model in MODELS} == {name.split(",")[0] for name in CASES if name != "toy"} | {
-        "communities"
+    assert set(MODELS) == {name.split(",")[0] for name in CASES if name != "toy"} | {
+        "communities",
+        "topics",
     }
 
 
@@ -186,16 +206,22 @@ def test_the_statistics_of_an_e_step_are_linear_in_weights(name):
         )
     halves = (statistics(rows, side, by_row * share) for share in (0.3, 0.7))
     origin = {key: value for key, value in expected.items() if "origin" in key}
-    for key, value in functools.reduce(lambda a, b: {each: a[each] + b[each] for each in a}, halves).items():
+    for key, value in functools.reduce(
+        lambda a, b: {each: a[each] + b[each] for each in a}, halves
+    ).items():
         if key not in origin:
-            np.testing.assert_allclose(value, expected[key], rtol=ROUNDING, atol=ROUNDING * np.abs(value).max())
+            np.testing.assert_allclose(
+                value, expected[key], rtol=ROUNDING, atol=ROUNDING * np.abs(value).max()
+            )
 
 
 @by_case
 def test_a_row_of_weight_zero_is_left_out_whatever_it_holds(name):
     _, rows, weights, _, side, _ = case(name)
     if not np.issubdtype(rows.dtype, np.floating):
-        rows = rows + 0  # whole numbers have no NaN: a symbol, an answer or a count that is not there
+        rows = (
+            rows + 0
+        )  # whole numbers have no NaN: a symbol, an answer or a count that is not there
         rows[np.repeat(weights == 0, N // len(weights))] = 17
     else:
         rows[np.repeat(weights == 0, N // len(weights))] = np.nan
@@ -254,7 +280,7 @@ def test_bad_weights_are_refused_and_the_model_stays(name, bad, says):
     assert all(np.array_equal(value, fitted_numbers(found)[key]) for key, value in before.items())
 
 
-# Streams --------------------------------------------------------------------------------------------------------------
+# Streams ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -301,15 +327,20 @@ def test_a_stream_of_rows_with_weights_ends_near_that_of_repeated_rows(name):
     weights = np.repeat(np.random.default_rng(5).integers(1, 4, N // LENGTH), LENGTH)
     found = pushed(name, [], weights)
     stream = found._learnt.stream
-    assert stream.count_blocks(found._learnt.spec) == weights[: 96 + 32 * (stream.n_blocks - 1)].sum()
+    assert (
+        stream.count_blocks(found._learnt.spec) == weights[: 96 + 32 * (stream.n_blocks - 1)].sum()
+    )
     repeated = rows.reshape(-1, length, *rows.shape[1:])
     repeated = np.repeat(repeated, weights[::length], axis=0).reshape(-1, *rows.shape[1:])
     own = {"lengths": np.full(len(repeated) // length, length)} if side else {}
     if isinstance(found, TensorICA):
         return  # each block takes one Newton step, which repeated rows cut elsewhere
-    # One pass is not EM to the end: its likelihood is within 2 % of the best, for separated components.
+    # One pass is not EM to the end: its likelihood is within 2 % of the best, for separated
+    # components.
     best = model.__class__(**model.get_params()).fit(repeated, **own)
-    assert found.score(repeated, **own) > best.score(repeated, **own) - 0.02 * abs(best.score(repeated, **own))
+    assert found.score(repeated, **own) > best.score(repeated, **own) - 0.02 * abs(
+        best.score(repeated, **own)
+    )
 
 
 @pytest.mark.usefixtures("short_blocks")
@@ -321,9 +352,13 @@ def test_a_stream_may_have_batches_with_weights_and_without():
         .partial_fit(rows[:150])
         .partial_fit(rows[150:], sample_weight=weights[150:])
     )
-    given = TensorMixture(3, covariance_type="diag", random_state=0).partial_fit(rows, sample_weight=weights)
+    given = TensorMixture(3, covariance_type="diag", random_state=0).partial_fit(
+        rows, sample_weight=weights
+    )
     plain = TensorMixture(3, covariance_type="diag", random_state=0).partial_fit(rows)
-    of_ones = TensorMixture(3, covariance_type="diag", random_state=0).partial_fit(rows, sample_weight=ones)
+    of_ones = TensorMixture(3, covariance_type="diag", random_state=0).partial_fit(
+        rows, sample_weight=ones
+    )
     for key, value in fitted_numbers(mixed).items():
         np.testing.assert_array_equal(value, fitted_numbers(given)[key])
     for key, value in fitted_numbers(plain).items():
@@ -333,13 +368,16 @@ def test_a_stream_may_have_batches_with_weights_and_without():
 
 def test_weights_that_were_divided_by_their_sum_are_warned_of():
     rows = mixture_rows(np.random.default_rng(0))
-    for model, side in ((TensorMixture(2, covariance_type="diag"), {}), (TensorHMM(2), {"lengths": np.full(N, 1)})):
+    for model, side in (
+        (TensorMixture(2, covariance_type="diag"), {}),
+        (TensorHMM(2), {"lengths": np.full(N, 1)}),
+    ):
         with pytest.warns(UserWarning, match="A weight is a number of rows") as warned:
             model.set_params(random_state=0).fit(rows, sample_weight=np.full(N, 1 / N), **side)
         assert warned[0].filename == __file__
 
 
-# Single models --------------------------------------------------------------------------------------------------------
+# Single models ------------------------------------------------------------------------------------
 
 
 def test_the_moments_of_starts_are_those_of_repeated_rows():
@@ -351,19 +389,23 @@ def test_the_moments_of_starts_are_those_of_repeated_rows():
     np.testing.assert_allclose(one.covariance, other.covariance, rtol=ROUNDING, atol=ROUNDING)
     assert one.n_rows == other.n_rows
     span = span_of(other, 3)
-    np.testing.assert_allclose(third_moment(weighted, span), third_moment(repeated, span), atol=1e-8)
+    np.testing.assert_allclose(
+        third_moment(weighted, span), third_moment(repeated, span), atol=1e-8
+    )
     assert split(repeated) == (repeated, None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixture", "classes", "hmm, vectors"])
 def test_the_planted_number_is_selected_by_weights(name):
-    # Copies of one row in several folds would be learnt from and held out: repeated rows select too many here.
+    # Copies of one row in several folds would be learnt from and held out: repeated rows select too
+    # many here.
     model, rows, weights, _, side, _ = case(name)
     settings = model.get_params() | {"n_components": "auto", "tol": 1e-5}
     found = model.__class__(**settings).fit(rows, sample_weight=weights + 1, **side)
     assert found.n_components_ == model.n_components
-    # The score of held-out rows is a mean over rows; folds lose more than rows learnt from, by a parameter for a row.
+    # The score of held-out rows is a mean over rows; folds lose more than rows learnt from, by a
+    # parameter for a row.
     n_parameters = found._n_parameters()
     score = found.score(rows, sample_weight=weights + 1, **side)
     assert score - 5 * n_parameters / N < found.selection_scores_[model.n_components] < score
@@ -398,12 +440,16 @@ def test_more_sources_than_columns_have_no_weights():
 def test_weights_of_sequences_are_one_for_each_or_one_for_each_row():
     model, rows, weights, _, side, _ = case("hmm")
     one = model.__class__(**model.get_params()).fit(rows, sample_weight=weights, **side)
-    other = model.__class__(**model.get_params()).fit(rows, sample_weight=np.repeat(weights, LENGTH), **side)
+    other = model.__class__(**model.get_params()).fit(
+        rows, sample_weight=np.repeat(weights, LENGTH), **side
+    )
     np.testing.assert_array_equal(one.transmat_, other.transmat_)
     for learn in (model.fit, model.partial_fit):
         with pytest.raises(ValueError, match="same for all rows of a sequence"):
             learn(rows, sample_weight=np.arange(N), **side)
-    stream = TensorHMM(2, random_state=0).partial_fit(rows[:, None] * 1.0, sample_weight=weights, **side)
+    stream = TensorHMM(2, random_state=0).partial_fit(
+        rows[:, None] * 1.0, sample_weight=weights, **side
+    )
     with pytest.raises(ValueError, match="`goes_on` must be False"):
         stream.partial_fit(rows[:, None] * 1.0, goes_on=True)
 
@@ -428,7 +474,11 @@ def test_private_models_have_no_weights():
     for model, data, side in (
         (TensorMixture(2, norm_bound=3.0, **private), rows, {}),
         (LatentClasses(2, **private), (rows > 0).astype(int), {"categories": 2}),
-        (TensorHMM(2, emissions="categorical", n_symbols=2, **private), (rows[:, 0] > 0).astype(int), {}),
+        (
+            TensorHMM(2, emissions="categorical", n_symbols=2, **private),
+            (rows[:, 0] > 0).astype(int),
+            {},
+        ),
         (TensorLDA(2, **private), (rows > 0).astype(int), {}),
     ):
         with pytest.raises(ValueError, match="runs without privacy"):
@@ -442,10 +492,13 @@ def test_a_node_of_a_graph_has_no_weight():
 
 
 def test_a_mixture_of_elongated_rows_by_weights_is_that_of_its_definition():
-    # One component: the weighted mean and covariance, and the variance floor of `reg_covar` times the variance.
+    # One component: the weighted mean and covariance, and the variance floor of `reg_covar` times
+    # the variance.
     rng = np.random.default_rng(2)
     rows, weights = rng.standard_normal((50, 2)) * [1, 3], rng.uniform(0.1, 2, 50)
-    model = TensorMixture(1, covariance_type="full", standardize=False, random_state=0).fit(rows, sample_weight=weights)
+    model = TensorMixture(1, covariance_type="full", standardize=False, random_state=0).fit(
+        rows, sample_weight=weights
+    )
     mean = weights @ rows / weights.sum()
     covariance = np.cov(rows.T, aweights=weights, ddof=0)
     floor = model.reg_covar * np.diag(covariance)

@@ -7,7 +7,7 @@ import pytest
 from planted_mixture import drawn, planted
 from scipy.stats import multivariate_normal
 
-from odeco.models.engine.gaussians import Gaussians
+from odeco.models.emissions.gaussians import Gaussians
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.gmm.start import (
     means_of_core,
@@ -28,7 +28,11 @@ def with_covariances(truth, kind, seed=0):
     k, d = truth.means.shape
     roots = rng.standard_normal((k, d, d)) / np.sqrt(d) + np.eye(d)
     matrices = roots @ roots.transpose(0, 2, 1)
-    covariances = {"spherical": rng.uniform(0.5, 2, k), "diag": rng.uniform(0.5, 2, (k, d)), "full": matrices}[kind]
+    covariances = {
+        "spherical": rng.uniform(0.5, 2, k),
+        "diag": rng.uniform(0.5, 2, (k, d)),
+        "full": matrices,
+    }[kind]
     return Gaussians(truth.weights, truth.means, covariances)
 
 
@@ -51,7 +55,9 @@ def test_exact_moments_give_the_means_and_weights(k, d):
 
 def test_the_sum_of_cubes_is_symmetric_and_right():
     rows = np.random.default_rng(0).standard_normal((50, 4))
-    np.testing.assert_allclose(sum_of_cubes(rows), np.einsum("ni,nj,nl->ijl", rows, rows, rows), atol=1e-12)
+    np.testing.assert_allclose(
+        sum_of_cubes(rows), np.einsum("ni,nj,nl->ijl", rows, rows, rows), atol=1e-12
+    )
 
 
 def test_the_part_of_the_noise_is_taken_out_of_the_third_moment_even_if_variances_differ():
@@ -62,7 +68,8 @@ def test_the_part_of_the_noise_is_taken_out_of_the_third_moment_even_if_variance
     span = span_of(second_moment(rows), 3)
     white = np.hstack([(truth.means - span.mean) @ span.whitener, np.ones((3, 1))])
     expected = np.einsum("h,hi,hj,hl->ijl", truth.weights, white, white, white)
-    # An entry of the mean of n cubes of z deviates by at most √(E|z|⁶/n), and E|z|⁶ is at most (E|z|¹²)^½.
+    # An entry of the mean of n cubes of z deviates by at most √(E|z|⁶/n), and E|z|⁶ is at most
+    # (E|z|¹²)^½.
     inner = np.hstack([(rows - span.mean) @ span.whitener, np.ones((n, 1))])
     deviation = np.sqrt(np.mean(np.sum(inner**2, axis=1) ** 3) / n)
     np.testing.assert_allclose(third_moment(rows, span), expected, atol=5 * deviation)
@@ -77,18 +84,28 @@ def test_whitening_within_finds_components_that_are_elongated_alike():
     start = whitened_start(rows @ stretch, moment, guess, seed=0)
     found = start.means @ np.linalg.inv(stretch)
     nearest = np.linalg.norm(found[:, None] - truth.means, axis=2).min(axis=0)
-    # In whitened coordinates the problem is the same as without the stretch: as near as the plain start is there.
+    # In whitened coordinates the problem is the same as without the stretch: as near as the plain
+    # start is there.
     plain = spectral_start(rows, second_moment(rows), 4, seed=0)
-    assert nearest.max() < 2 * np.linalg.norm(plain.means[:, None] - truth.means, axis=2).min(axis=0).max() + 0.1
+    assert (
+        nearest.max()
+        < 2 * np.linalg.norm(plain.means[:, None] - truth.means, axis=2).min(axis=0).max() + 0.1
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_densities_are_those_of_scipy(kind):
     model = with_covariances(planted(3, 4, 4.0), kind)
     rows, _ = drawn(model, 40)
-    matrices = [np.diag(np.broadcast_to(each, 4)) if np.ndim(each) < 2 else each for each in model.covariances]
+    matrices = [
+        np.diag(np.broadcast_to(each, 4)) if np.ndim(each) < 2 else each
+        for each in model.covariances
+    ]
     densities = np.stack(
-        [w * multivariate_normal(m, c).pdf(rows) for w, m, c in zip(model.weights, model.means, matrices, strict=True)]
+        [
+            w * multivariate_normal(m, c).pdf(rows)
+            for w, m, c in zip(model.weights, model.means, matrices, strict=True)
+        ]
     ).T
     shares, logs = model.posterior(rows)
     np.testing.assert_allclose(logs, np.log(densities.sum(axis=1)), rtol=1e-10)
@@ -113,9 +130,9 @@ def test_statistics_may_have_any_origin(kind):
     model = with_covariances(planted(3, 4, 4.0), kind)
     rows, _ = drawn(model, 500)
     statistics = model.e_step(rows)
-    there_and_back = statistics.seen_from(statistics.origin + np.array([1.0, -2.0, 0.5, 3.0])).seen_from(
-        statistics.origin
-    )
+    there_and_back = statistics.seen_from(
+        statistics.origin + np.array([1.0, -2.0, 0.5, 3.0])
+    ).seen_from(statistics.origin)
     expected, found = model.m_step(statistics, 0.1), model.m_step(there_and_back, 0.1)
     np.testing.assert_allclose(found.means, expected.means, atol=1e-9)
     np.testing.assert_allclose(found.covariances, expected.covariances, atol=1e-9)

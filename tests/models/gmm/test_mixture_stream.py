@@ -22,7 +22,14 @@ def small_blocks(monkeypatch):
 
 
 def learnt(model):
-    return [model.weights_, model.means_, model.covariances_, model.lower_bound_, model.n_samples_seen_, model.n_iter_]
+    return [
+        model.weights_,
+        model.means_,
+        model.covariances_,
+        model.lower_bound_,
+        model.n_samples_seen_,
+        model.n_iter_,
+    ]
 
 
 def assert_same(first, second):
@@ -50,9 +57,9 @@ def test_what_is_learnt_does_not_depend_on_where_batches_end(kind):
 def test_a_stream_goes_on_from_a_file_to_the_last_bit(kind, n_before, tmp_path):
     rows, _ = drawn(planted(3, 4, 6.0), 500)
     whole = TensorMixture(3, covariance_type=kind, random_state=0, n_starts=1).partial_fit(rows)
-    TensorMixture(3, covariance_type=kind, random_state=0, n_starts=1).partial_fit(rows[:n_before]).save(
-        tmp_path / "model.npz"
-    )
+    TensorMixture(3, covariance_type=kind, random_state=0, n_starts=1).partial_fit(
+        rows[:n_before]
+    ).save(tmp_path / "model.npz")
     model = TensorMixture.load(tmp_path / "model.npz").partial_fit(rows[n_before:])
     assert_same(model, whole)
     model.save(tmp_path / "model.npz")
@@ -81,8 +88,11 @@ def test_one_pass_is_nearly_as_good_as_many():
     model = TensorMixture(k, random_state=0, covariance_type="spherical", n_starts=1)
     for batch in np.split(rows, 10):
         model.partial_fit(batch)
-    # Rows a fraction f of the way back count 1 − f times: three quarters of the rows count, in the end.
-    assert truth.posterior(judged)[1].mean() - model.score(judged) < largest_gap(k * (d + 1) + k - 1, 0.75 * n, m)
+    # Rows a fraction f of the way back count 1 − f times: three quarters of the rows count, in the
+    # end.
+    assert truth.posterior(judged)[1].mean() - model.score(judged) < largest_gap(
+        k * (d + 1) + k - 1, 0.75 * n, m
+    )
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -129,7 +139,9 @@ def test_an_interrupt_at_any_line_leaves_a_stream_as_it_was():
     places = ("models/gmm/estimator.py", "models/engine/stream.py", "models/engine/estimator.py")
 
     def begun():
-        return TensorMixture(2, random_state=0, covariance_type="spherical", n_starts=1).partial_fit(rows[:210])
+        return TensorMixture(
+            2, random_state=0, covariance_type="spherical", n_starts=1
+        ).partial_fit(rows[:210])
 
     def push(model):
         return lambda: model.partial_fit(rows[210:350])

@@ -19,11 +19,17 @@ def symbols_hmm(n_states=4, n_symbols=12, seed=0):
     """States that stay half of the time; each has symbols that the others rarely have."""
     rng = np.random.default_rng(seed)
     moves = 0.5 * np.eye(n_states) + 0.5 * rng.dirichlet(np.ones(n_states), n_states)
-    return HMM(np.full(n_states, 1 / n_states), moves, Categorical(rng.dirichlet(np.full(n_symbols, 0.3), n_states)))
+    return HMM(
+        np.full(n_states, 1 / n_states),
+        moves,
+        Categorical(rng.dirichlet(np.full(n_symbols, 0.3), n_states)),
+    )
 
 
 def vectors_hmm(full=False):
-    """Three states in a plane, some 5 standard deviations apart; the last two differ only in their spread."""
+    """Three states in a plane, some 5 standard deviations apart; the last two differ only in their
+    spread.
+    """
     means = np.array([[-3.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     covariances = np.array([np.eye(2), 0.1 * np.eye(2), [[4.0, 1.5], [1.5, 4.0]]])
     moves = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])

@@ -91,7 +91,9 @@ def test_sums_over_groups_of_sequences_are_those_of_all_together(monkeypatch):
     monkeypatch.setattr("odeco.models.hmm.baum_welch._BLOCK", 64)
     apart = hmm.e_step(rows, begins)
     for name in ("initial", "transitions", "emissions", "log_likelihood"):
-        np.testing.assert_allclose(getattr(apart, name), getattr(together, name), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            getattr(apart, name), getattr(together, name), rtol=1e-9, atol=1e-9
+        )
     assert apart.n == 1000
 
 
@@ -102,8 +104,11 @@ def test_no_iteration_lowers_the_likelihood(name):
     rows, _ = truth.sample(800, rng)
     begins = begins_of(800, 500, 300)
     hmm = truth.from_vector(truth.to_vector() + 0.2 * rng.standard_normal(truth.to_vector().size))
-    likelihoods = [baum_welch(hmm, rows, begins, max_iter=n, tol=0.0).log_likelihood for n in (1, 3, 6, 9, 12)]
-    # Priors of thousandths of a row can lower the likelihood of 800 rows by no more than their share.
+    likelihoods = [
+        baum_welch(hmm, rows, begins, max_iter=n, tol=0.0).log_likelihood for n in (1, 3, 6, 9, 12)
+    ]
+    # Priors of thousandths of a row can lower the likelihood of 800 rows by no more than their
+    # share.
     assert np.all(np.diff(likelihoods) > -1e-4)
     assert likelihoods[-1] > likelihoods[0]
 
@@ -126,7 +131,8 @@ def test_triples_do_not_go_from_one_sequence_to_the_next():
     rows = np.array([0, 1, 2, 0, 1, 0, 0, 0, 0, 2])
     found = Triples.of_rows(rows, begins_of(10, 3, 2, 1, 4), 3)
     cells = {
-        (int(a), int(b), int(c)): share * 3 for a, b, c, share in zip(*found.symbols, found.frequencies, strict=True)
+        (int(a), int(b), int(c)): share * 3
+        for a, b, c, share in zip(*found.symbols, found.frequencies, strict=True)
     }
     assert found.n_triples == 3
     assert cells == {(0, 1, 2): 1, (0, 0, 0): 1, (0, 0, 2): 1}
@@ -137,13 +143,15 @@ def test_large_alphabets_are_counted_as_small_ones(monkeypatch):
     dense = Triples.of_rows(rows, begins_of(500, 500), 6)
     monkeypatch.setattr("odeco.models.hmm.start._MAX_DENSE", 0)
     listed = Triples.of_rows(rows, begins_of(500, 500), 6)
-    for one, other in zip((*dense.symbols, dense.frequencies), (*listed.symbols, listed.frequencies), strict=True):
+    for one, other in zip(
+        (*dense.symbols, dense.frequencies), (*listed.symbols, listed.frequencies), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
 def test_exact_triples_give_the_model():
-    # The moments of the model itself, without noise: what is left is what the start mixes in, a hundredth, and the
-    # least probability of a move.
+    # The moments of the model itself, without noise: what is left is what the start mixes in, a
+    # hundredth, and the least probability of a move.
     truth = symbols_hmm(4, 12)
     shares, moves, emitted = truth.stationary, truth.transitions, truth.emissions.probabilities
     table = np.einsum("g,ga,gh,hb,hi,ic->abc", shares, emitted, moves, emitted, moves, emitted)

@@ -1,4 +1,6 @@
-"""Missing values in hidden Markov models: likelihoods are sums over what is missing, and what is planted is found."""
+"""Missing values in hidden Markov models: likelihoods are sums over what is missing, and what is
+planted is found.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from odeco.models.hmm.spec import HMMSpec
 
 def counts_hmm():
     moves = np.array([[0.9, 0.1], [0.2, 0.8]])
-    return HMM(np.full(2, 0.5), moves, Poisson(np.array([[1.0, 6.0], [8.0, 2.0]]), np.array([4.0, 4.0])))
+    return HMM(
+        np.full(2, 0.5), moves, Poisson(np.array([[1.0, 6.0], [8.0, 2.0]]), np.array([4.0, 4.0]))
+    )
 
 
 MODELS = {
@@ -36,7 +40,9 @@ def density(emissions, state, row):
     if isinstance(emissions, Poisson):
         return float(np.prod(poisson(mean).pmf(row[seen])))
     own = emissions.covariances[state]
-    return multivariate_normal(mean, (own if own.ndim == 2 else np.diag(own))[np.ix_(seen, seen)]).pdf(row[seen])
+    return multivariate_normal(
+        mean, (own if own.ndim == 2 else np.diag(own))[np.ix_(seen, seen)]
+    ).pdf(row[seen])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -50,7 +56,9 @@ def test_likelihood_posterior_and_path_are_those_of_the_observed_values(name):
         paths = {}
         for path in product(range(hmm.n_states), repeat=length):
             moves = [hmm.initial[path[0]], *(hmm.transitions[a, b] for a, b in pairwise(path))]
-            emitted = [density(hmm.emissions, state, rows[first + t]) for t, state in enumerate(path)]
+            emitted = [
+                density(hmm.emissions, state, rows[first + t]) for t, state in enumerate(path)
+            ]
             paths[path] = float(np.prod(moves) * np.prod(emitted))
         whole = sum(paths.values())
         total += np.log(whole)
@@ -89,7 +97,8 @@ def test_no_iteration_lowers_the_likelihood(name):
         statistics = at.e_step(gaps, begins)
         scores.append(statistics.log_likelihood / 600)
         at = at.m_step(statistics)
-    # The M step maximises with a prior of at most a tenth of a row per state, of which there are six.
+    # The M step maximises with a prior of at most a tenth of a row per state, of which there are
+    # six.
     assert np.diff(scores).min() > -0.6 / 600
     assert scores[-1] > scores[0]
 
@@ -105,13 +114,19 @@ def test_planted_states_are_found_in_spite_of_gaps(full):
         np.hstack([model.means_, model.covars_.reshape(3, -1)]),
         np.hstack([truth.emissions.means, truth.emissions.covariances.reshape(3, -1)]),
     )
-    # Five standard errors of means and variances: of the rows of a state, 80 % have a column and 64 % both. States
-    # can be told apart in most rows; what rows of uncertain states lose is taken as another half.
+    # Five standard errors of means and variances: of the rows of a state, 80 % have a column and 64
+    # % both. States can be told apart in most rows; what rows of uncertain states lose is taken as
+    # another half.
     shares = np.bincount(path, minlength=3) * 0.64 / 2
     deviations = np.sqrt(truth.emissions.variances)
-    assert np.all(np.abs(model.means_[order] - truth.emissions.means) < 5 * deviations / np.sqrt(shares)[:, None])
+    assert np.all(
+        np.abs(model.means_[order] - truth.emissions.means)
+        < 5 * deviations / np.sqrt(shares)[:, None]
+    )
     found = model._learnt.fit.params.emissions.variances[order]
-    assert np.all(np.abs(found - truth.emissions.variances) < 5 * deviations**2 * np.sqrt(2 / shares)[:, None])
+    assert np.all(
+        np.abs(found - truth.emissions.variances) < 5 * deviations**2 * np.sqrt(2 / shares)[:, None]
+    )
     errors = np.sqrt(truth.transitions * (1 - truth.transitions) / shares[:, None])
     assert np.all(np.abs(model.transmat_[np.ix_(order, order)] - truth.transitions) < 5 * errors)
 
@@ -123,16 +138,21 @@ def test_planted_rates_and_symbols_are_found_in_spite_of_gaps():
     gaps = np.where(np.random.default_rng(2).random(rows.shape) < 0.2, np.nan, rows)
     model = TensorHMM(2, emissions="poisson", random_state=0).fit(gaps)
     order = pairing(model.rates_, truth.emissions.means)
-    errors = np.sqrt(truth.emissions.means / (0.8 * np.bincount(path)[:, None] / 2))  # half, for uncertain states
+    errors = np.sqrt(
+        truth.emissions.means / (0.8 * np.bincount(path)[:, None] / 2)
+    )  # half, for uncertain states
     assert np.all(np.abs(model.rates_[order] - truth.emissions.means) < 5 * errors)
 
     truth = symbols_hmm(2, 6, seed=3)
     rows, _ = truth.sample(n, np.random.default_rng(0))
     gaps = np.where(hidden, np.nan, rows)[:, None]
     model = TensorHMM(2, emissions="categorical", random_state=0).fit(gaps)
-    # The log-likelihood of observed symbols is above that under the truth by half of a χ² variable, for many rows, with
-    # as many degrees of freedom as there are free numbers: 1 + 2 + 10. Five deviations above its mean are allowed.
-    gain = n * (model.score(gaps) - truth.log_likelihoods(np.where(hidden, 6, rows), begins_of(n, n)).mean())
+    # The log-likelihood of observed symbols is above that under the truth by half of a χ² variable,
+    # for many rows, with as many degrees of freedom as there are free numbers: 1 + 2 + 10. Five
+    # deviations above its mean are allowed.
+    gain = n * (
+        model.score(gaps) - truth.log_likelihoods(np.where(hidden, 6, rows), begins_of(n, n)).mean()
+    )
     assert 0 < gain < 13 / 2 + 5 * np.sqrt(13 / 2)
 
 
@@ -143,8 +163,12 @@ def test_rows_to_come_are_forecast_by_missing_ones():
     last = model.predict_proba(rows)[-1]
     coming = model.predict_proba(np.vstack([rows, np.full((3, 2), np.nan)]))[-3:]
     for step in range(3):
-        np.testing.assert_allclose(coming[step], last @ np.linalg.matrix_power(model.transmat_, step + 1), atol=1e-10)
-    np.testing.assert_allclose(model.score_samples(np.vstack([rows, np.full((3, 2), np.nan)]))[-3:], 0.0, atol=1e-12)
+        np.testing.assert_allclose(
+            coming[step], last @ np.linalg.matrix_power(model.transmat_, step + 1), atol=1e-10
+        )
+    np.testing.assert_allclose(
+        model.score_samples(np.vstack([rows, np.full((3, 2), np.nan)]))[-3:], 0.0, atol=1e-12
+    )
 
 
 def test_texts_and_codes_may_be_missing():
@@ -177,7 +201,10 @@ def test_a_stream_with_gaps_does_not_depend_on_batches(name, monkeypatch, tmp_pa
     rows = rows[:, None] if name == "symbols" else rows
     gaps = np.where(np.random.default_rng(1).random(rows.shape) < 0.2, np.nan, rows)
     gaps[340:350] = np.nan
-    how = {"symbols": {"emissions": "categorical", "n_symbols": 6}, "counts": {"emissions": "poisson"}}.get(name, {})
+    how = {
+        "symbols": {"emissions": "categorical", "n_symbols": 6},
+        "counts": {"emissions": "poisson"},
+    }.get(name, {})
     whole = TensorHMM(2, random_state=0, **how).partial_fit(gaps)
     pieces = TensorHMM(2, random_state=0, **how).partial_fit(gaps[:345])
     pieces.save(tmp_path / "model.npz")

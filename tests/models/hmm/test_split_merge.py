@@ -1,4 +1,6 @@
-"""Split and merge: which states are merged, at what cost, and that EM then leaves bad local optima."""
+"""Split and merge: which states are merged, at what cost, and that EM then leaves bad local
+optima.
+"""
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch
 from odeco.models.hmm.emissions import Categorical
 from odeco.models.hmm.start import merge_costs, merge_states, merge_statistics, split_merge_starts
 
-MODELS = pytest.mark.parametrize("truth", [symbols_hmm(4, 12), vectors_hmm(), vectors_hmm(full=True)])
+MODELS = pytest.mark.parametrize(
+    "truth", [symbols_hmm(4, 12), vectors_hmm(), vectors_hmm(full=True)]
+)
 
 
 def drawn(truth, n_rows, seed=0):
@@ -33,19 +37,24 @@ def test_a_twin_costs_nothing_and_is_merged(truth):
     statistics = twins.e_step(rows, begins)
     pairs, costs = merge_costs(twins, statistics)
     assert pairs[np.argmin(costs)].tolist() == [1, k]
-    # Both have the same distributions of everything, so the sums of logarithms cancel: rounding is left. The prior of a
-    # tenth of a row with the variance of all rows counts twice for two states of vectors.
+    # Both have the same distributions of everything, so the sums of logarithms cancel: rounding is
+    # left. The prior of a tenth of a row with the variance of all rows counts twice for two states
+    # of vectors.
     assert costs.min() < 1
     assert np.sort(costs)[1] > 20
     again = merge_states(twins, rows, begins, k)
     assert again.n_states == k
-    assert again.log_likelihoods(rows, begins).sum() >= twins.log_likelihoods(rows, begins).sum() - 1
+    assert (
+        again.log_likelihoods(rows, begins).sum() >= twins.log_likelihoods(rows, begins).sum() - 1
+    )
 
 
 def test_costs_are_those_of_counts_that_are_known():
-    # Two states with 3 and 1 symbols of one kind, and 1 and 3 of another, and no moves: 8 rows with a half each have
-    # 8 log 1/2, and alone 2 (3 log 3/4 + log 1/4).
-    statistics = HMMStatistics(8, 0.0, np.zeros(2), np.zeros((2, 2)), np.array([[3.0, 1.0], [1.0, 3.0]]))
+    # Two states with 3 and 1 symbols of one kind, and 1 and 3 of another, and no moves: 8 rows with
+    # a half each have 8 log 1/2, and alone 2 (3 log 3/4 + log 1/4).
+    statistics = HMMStatistics(
+        8, 0.0, np.zeros(2), np.zeros((2, 2)), np.array([[3.0, 1.0], [1.0, 3.0]])
+    )
     hmm = HMM(np.full(2, 0.5), np.full((2, 2), 0.5), Categorical(np.full((2, 2), 0.5)))
     alone, together = 2 * (3 * np.log(3 / 4) + np.log(1 / 4)), 8 * np.log(1 / 2)
     assert merge_costs(hmm, statistics)[1] == pytest.approx(alone - together)
@@ -77,8 +86,8 @@ def test_split_states_are_distributions_near_those_they_come_from(truth):
 
 
 def test_split_and_merge_leaves_a_local_optimum():
-    # From a model in which two states stand for one, and one for two, EM ends far below the truth; after states were
-    # split and merged it does not.
+    # From a model in which two states stand for one, and one for two, EM ends far below the truth;
+    # after states were split and merged it does not.
     truth = symbols_hmm(4, 12)
     rows, begins = drawn(truth, 20_000)
     emitted = truth.emissions.probabilities

@@ -45,7 +45,9 @@ def test_a_chain_that_ends_in_its_last_state_is_found(seed):
     path = np.concatenate([np.repeat(np.arange(k), own) for own in lengths])
     means = 6.0 * rng.permutation(k)[:, None]
     rows = means[path] + rng.standard_normal((len(path), 1))
-    model = TensorHMM(k, transition_mask=mask, random_state=0).fit(rows, lengths=lengths.sum(axis=1))
+    model = TensorHMM(k, transition_mask=mask, random_state=0).fit(
+        rows, lengths=lengths.sum(axis=1)
+    )
     np.testing.assert_allclose(model.means_, means, atol=0.5)
     assert model.startprob_[0] > 0.9
     assert np.all(model.transmat_[~mask] == 0)
@@ -61,7 +63,9 @@ def test_streams_and_files_keep_the_mask(tmp_path):
     rows, _ = cycles(2**16 + 3 * 2**13 + 500)
     half = 2**16 + 2**13 + 100
     whole = TensorHMM(3, transition_mask=CYCLE, random_state=0, max_iter=10).partial_fit(rows)
-    model = TensorHMM(3, transition_mask=CYCLE.tolist(), random_state=0, max_iter=10).partial_fit(rows[:half])
+    model = TensorHMM(3, transition_mask=CYCLE.tolist(), random_state=0, max_iter=10).partial_fit(
+        rows[:half]
+    )
     model.save(tmp_path / "model.npz")
     again = TensorHMM.load(tmp_path / "model.npz").partial_fit(rows[half:], goes_on=True)
     assert np.array_equal(again.transmat_, whole.transmat_)
@@ -86,6 +90,8 @@ def test_a_mask_that_cannot_hold_is_refused(mask, message):
 def test_private_models_and_selection_refuse_a_mask():
     symbols = np.arange(300) % 3
     with pytest.raises(ValueError, match="transition_mask"):
-        TensorHMM(3, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-3, transition_mask=CYCLE).fit(symbols)
+        TensorHMM(
+            3, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-3, transition_mask=CYCLE
+        ).fit(symbols)
     with pytest.raises(ValueError, match="Pass n_components=3"):
         TensorHMM("auto", transition_mask=CYCLE).fit(symbols)

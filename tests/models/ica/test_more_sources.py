@@ -21,7 +21,9 @@ def planted(d, k, n, *, seed=0):
 
 
 def matched(model, mixing):
-    """Return for each true source the place and the sign of the one found, and the cosine of their directions."""
+    """Return for each true source the place and the sign of the one found, and the cosine of their
+    directions.
+    """
     found = model.mixing_ / np.linalg.norm(model.mixing_, axis=0)
     cosines = (mixing / np.linalg.norm(mixing, axis=0)).T @ found
     places = np.abs(cosines).argmax(axis=1)
@@ -36,9 +38,11 @@ def fitted():
 
 
 def test_the_mixing_matrix_is_found_with_honest_errors():
-    """Errors come from 8 to 15 groups, so squares over them have a mean of ν/(ν − 2), 1.2 to 1.4, over many data sets.
+    """Errors come from 8 to 15 groups, so squares over them have a mean of ν/(ν − 2), 1.2 to 1.4,
+    over many data sets.
 
-    The 9 sources of 4 data sets are independent, more or less: a mean beyond 2.2 has a chance below 1 in 1,000.
+    The 9 sources of 4 data sets are independent, more or less: a mean beyond 2.2 has a chance below
+    1 in 1,000.
     """
     squares = []
     for seed in range(4):
@@ -66,17 +70,25 @@ def test_posterior_means_are_better_than_any_linear_estimate(fitted):
     places, signs, _ = matched(model, mixing)
     posterior = model.transform(rows[:3000])[:, places] * signs
     linear = ((rows[:3000] - model.mean_) @ model.components_.T)[:, places] * signs
-    assert np.mean((posterior - sources[:3000]) ** 2) < 0.95 * np.mean((linear - sources[:3000]) ** 2)
+    assert np.mean((posterior - sources[:3000]) ** 2) < 0.95 * np.mean(
+        (linear - sources[:3000]) ** 2
+    )
     left = model.inverse_transform(model.transform(rows[:3000])) - rows[:3000]
-    assert np.mean(left**2) < 1e-3 * np.var(rows[:3000])  # but for errors of the mixing matrix, sources explain rows
+    assert np.mean(left**2) < 1e-3 * np.var(
+        rows[:3000]
+    )  # but for errors of the mixing matrix, sources explain rows
     assert np.allclose(model.transform(rows[:10]), model.transform(rows[:3000])[:10], atol=1e-9)
 
 
 def test_gibbs_sampling_gives_the_exact_posterior_mean():
-    """5³ mixtures of Gaussians are summed exactly; 2,000 sweeps leave a sampling error of some 1/√2000 of a source."""
+    """5³ mixtures of Gaussians are summed exactly; 2,000 sweeps leave a sampling error of some
+    1/√2000 of a source.
+    """
     generator = np.random.default_rng(0)
     mixing, noise = generator.standard_normal((2, 3)), 0.1 * np.eye(2)
-    weights, means, variances = (np.array(each) for each in zip(*map(gaussians_of, (3.0, 6.0, -1.2)), strict=True))
+    weights, means, variances = (
+        np.array(each) for each in zip(*map(gaussians_of, (3.0, 6.0, -1.2)), strict=True)
+    )
     rows = generator.standard_normal((40, 2)) * 1.5
     total, mass = np.zeros((40, 3)), np.zeros(40)
     for choice in itertools.product(range(5), repeat=3):
@@ -85,7 +97,9 @@ def test_gibbs_sampling_gives_the_exact_posterior_mean():
         left = rows - means[own] @ mixing.T
         solved = np.linalg.solve(covariance, left.T).T
         density = (
-            np.prod(weights[own]) * np.exp(-np.sum(left * solved, axis=1) / 2) / np.sqrt(np.linalg.det(covariance))
+            np.prod(weights[own])
+            * np.exp(-np.sum(left * solved, axis=1) / 2)
+            / np.sqrt(np.linalg.det(covariance))
         )
         total += density[:, None] * (means[own] + variances[own] * (solved @ mixing))
         mass += density
@@ -122,14 +136,18 @@ def test_auto_finds_more_sources_than_columns_only_where_there_are():
     assert many.mixing_.shape == (8, 10)
     assert matched(many, mixing)[2].min() > 0.99
     generator = np.random.default_rng(0)
-    together = generator.laplace(size=(40_000, 6)) * generator.gamma(1.0, size=(40_000, 1))  # not independent
+    together = generator.laplace(size=(40_000, 6)) * generator.gamma(
+        1.0, size=(40_000, 1)
+    )  # not independent
     assert TensorICA("auto", random_state=0).fit(together).n_components_ <= 6
     square, _, _ = planted(6, 6, 60_000)
     assert TensorICA("auto", random_state=0).fit(square).mixing_.shape == (6, 6)
 
 
 def test_gaussian_rows_have_no_source():
-    """Each of 20 runs errs with a chance of at most 1 %; three of them do with a chance of 0.001."""
+    """Each of 20 runs errs with a chance of at most 1 %; three of them do with a chance of
+    0.001.
+    """
     counts = []
     for seed in range(20):
         generator = np.random.default_rng(seed)
@@ -137,7 +155,9 @@ def test_gaussian_rows_have_no_source():
         model = TensorICA("auto", random_state=seed).fit(rows)
         counts.append(model.n_components_)
     assert sum(count > 0 for count in counts) <= 2
-    model = TensorICA("auto", random_state=0).fit(np.random.default_rng(0).standard_normal((3_000, 5)))
+    model = TensorICA("auto", random_state=0).fit(
+        np.random.default_rng(0).standard_normal((3_000, 5))
+    )
     assert model.n_components_ == 0
     assert model.transform(np.zeros((4, 5))).shape == (4, 0)
     assert "No source" in model.summary()

@@ -11,12 +11,16 @@ from odeco.privacy.holders.answers import Questions
 def draw_classes(sizes, n_classes, seed, sharpness=0.5):
     """Return classes drawn at random: the smaller the sharpness, the more they differ."""
     rng = np.random.default_rng(seed)
-    answers = np.concatenate([rng.dirichlet(np.full(size, sharpness), n_classes).T for size in sizes])
+    answers = np.concatenate(
+        [rng.dirichlet(np.full(size, sharpness), n_classes).T for size in sizes]
+    )
     return Classes(rng.dirichlet(np.full(n_classes, 10.0)), answers), Questions(np.asarray(sizes))
 
 
 def draw_codes(classes, questions, n_rows, seed, missing=0.0):
-    """Return answers of so many respondents as whole numbers, -1 where one is missing, and their classes."""
+    """Return answers of so many respondents as whole numbers, -1 where one is missing, and their
+    classes.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.choice(classes.weights.size, n_rows, p=classes.weights)
     columns = []

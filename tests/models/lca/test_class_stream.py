@@ -1,4 +1,6 @@
-"""Respondents who arrive in batches: one pass, the same bits however they are cut, saved or interrupted."""
+"""Respondents who arrive in batches: one pass, the same bits however they are cut, saved or
+interrupted.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ CODES, _ = draw_codes(TRUTH, QUESTIONS, 700, seed=1, missing=0.1)
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of a few respondents, so that a short stream has some of both kinds and leaves some waiting."""
+    """Blocks of a few respondents, so that a short stream has some of both kinds and leaves some
+    waiting.
+    """
     monkeypatch.setattr(ClassSpec, "first_block", 200)
     monkeypatch.setattr(ClassSpec, "next_block", 70)
 
@@ -76,7 +80,12 @@ def test_an_interrupt_leaves_a_stream_as_before_or_as_after():
 
 
 def test_a_fit_that_is_interrupted_leaves_the_model_as_it_was():
-    places = ("models/lca/estimator.py", "models/engine/estimator.py", "models/engine/spec.py", "models/engine/em.py")
+    places = (
+        "models/lca/estimator.py",
+        "models/engine/estimator.py",
+        "models/engine/spec.py",
+        "models/engine/em.py",
+    )
     other = np.random.default_rng(0).integers(0, 2, size=(40, 5))
 
     def fit(model):
@@ -109,8 +118,9 @@ def test_one_pass_is_nearly_as_good_as_maximum_likelihood():
     model = LatentClasses(3, random_state=0).partial_fit(codes)
     ahead = TRUTH.posterior(QUESTIONS.indicators(new).astype(float))[1] - model.score_samples(new)
     p = 2 + 3 * QUESTIONS.n_free
-    # Maximum likelihood from n respondents has a gap of p/2n. The first third of the stream alone has three times
-    # that: a pass must be clearly below what the first block would be, and is allowed twice the optimum.
+    # Maximum likelihood from n respondents has a gap of p/2n. The first third of the stream alone
+    # has three times that: a pass must be clearly below what the first block would be, and is
+    # allowed twice the optimum.
     deviation = ahead.std() / np.sqrt(len(new))
     assert ahead.mean() < 2 * p / (2 * n_rows) + 4 * deviation + 4 * np.sqrt(p / 2) / n_rows
 
@@ -118,7 +128,9 @@ def test_one_pass_is_nearly_as_good_as_maximum_likelihood():
 def test_a_stream_needs_as_many_respondents_as_classes_and_may_choose_their_number():
     assert 3 in LatentClasses("auto", random_state=0).partial_fit(CODES).selection_scores_
     model = LatentClasses(2).partial_fit(CODES[:1])
-    with pytest.raises(ValueError, match=r"at least as many respondents as components\. Got n_samples=1"):
+    with pytest.raises(
+        ValueError, match=r"at least as many respondents as components\. Got n_samples=1"
+    ):
         model.predict(CODES[:1])
 
 
@@ -141,7 +153,9 @@ def test_a_fitted_model_is_read_as_it_was_written(tmp_path):
     model.save(tmp_path / "model.npz")
     again = LatentClasses.load(tmp_path / "model.npz")
     assert same(model, again)
-    assert [own.tolist() for own in again.categories_] == [own.tolist() for own in model.categories_]
+    assert [own.tolist() for own in again.categories_] == [
+        own.tolist() for own in model.categories_
+    ]
     assert np.array_equal(again.predict_proba(texts), model.predict_proba(texts))
     (tmp_path / "model.npz").write_bytes((tmp_path / "model.npz").read_bytes()[:-200])
     with pytest.raises(FileFormatError, match=r"model\.npz is not a complete odeco file"):

@@ -1,4 +1,6 @@
-"""Latent classes as an estimator: what is learnt, from which kinds of answers, and what is refused."""
+"""Latent classes as an estimator: what is learnt, from which kinds of answers, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,19 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from odeco.models import LatentClasses
 
-#: How 216 students answered four yes/no questions on a conflict of roles (Stouffer and Toby 1951): how many gave each
-#: of the sixteen patterns. Goodman (Biometrika 61, 1974) fits two classes with a likelihood ratio of 2.720.
+#: How 216 students answered four yes/no questions on a conflict of roles (Stouffer and Toby 1951):
+#: how many gave each of the sixteen patterns. Goodman (Biometrika 61, 1974) fits two classes with a
+#: likelihood ratio of 2.720.
 ROLE_CONFLICT = [42, 23, 6, 25, 6, 24, 7, 38, 1, 4, 1, 6, 2, 9, 2, 20]
 PATTERNS = np.array([[(number >> bit) & 1 for bit in (3, 2, 1, 0)] for number in range(16)])
 
 
-#: What scikit-learn tries with weights that this model cannot do; `test_weights.py` tests what it can.
+#: What scikit-learn tries with weights that this model cannot do; `test_weights.py` tests what it
+#: can.
 NOT_WITH_WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": "respondents who were left out gave answers that no other gave",
+    "check_sample_weight_equivalence_on_dense_data": (
+        "respondents who were left out gave answers that no other gave"
+    ),
 }
 
 
@@ -45,7 +51,12 @@ def test_two_classes_of_role_conflict_are_those_that_goodman_published():
 
 @pytest.mark.parametrize(
     ("sizes", "k", "missing"),
-    [([4] * 12, 6, 0.0), ([3] * 15, 5, 0.3), ([2] * 18, 8, 0.3), ([2, 3, 4, 5, 2, 3, 4, 5, 6], 4, 0.1)],
+    [
+        ([4] * 12, 6, 0.0),
+        ([3] * 15, 5, 0.3),
+        ([2] * 18, 8, 0.3),
+        ([2, 3, 4, 5, 2, 3, 4, 5, 6], 4, 0.1),
+    ],
 )
 @pytest.mark.parametrize("seed", [0, 1])
 def test_planted_classes_are_found_as_well_as_maximum_likelihood_can(sizes, k, missing, seed):
@@ -54,9 +65,9 @@ def test_planted_classes_are_found_as_well_as_maximum_likelihood_can(sizes, k, m
     new, _ = draw_codes(truth, questions, 6_000, seed + 20, missing)
     model = LatentClasses(k, random_state=seed).fit(X)
     p = k - 1 + k * questions.n_free
-    # Wilks: n times the gap of new respondents is half a chi-square with p degrees of freedom, and so is how much the
-    # respondents learnt from are likelier than under the truth. Four deviations; that of the mean over new respondents
-    # comes on top, and is measured row by row.
+    # Wilks: n times the gap of new respondents is half a chi-square with p degrees of freedom, and
+    # so is how much the respondents learnt from are likelier than under the truth. Four deviations;
+    # that of the mean over new respondents comes on top, and is measured row by row.
     ahead = truth.posterior(questions.indicators(new).astype(float))[1] - model.score_samples(new)
     bound = (p / 2 + 4 * np.sqrt(p / 2)) / len(X) + 4 * ahead.std() / np.sqrt(len(new))
     assert ahead.mean() < bound
@@ -70,14 +81,17 @@ def test_probabilities_and_weights_are_those_of_the_classes():
     X, labels = draw_codes(truth, questions, 8_000, seed=6)
     model = LatentClasses(3, random_state=0).fit(X)
     assert np.all(np.diff(model.class_weights_) <= 0)
-    # Classes this sharp are told apart in all but a few respondents, so each is estimated from its own respondents:
-    # a probability deviates by at most 1/(2 √n_h), and five deviations of the smallest class bound all 108 of them.
+    # Classes this sharp are told apart in all but a few respondents, so each is estimated from its
+    # own respondents: a probability deviates by at most 1/(2 √n_h), and five deviations of the
+    # smallest class bound all 108 of them.
     found = np.concatenate([part.T for part in model.answer_probabilities_])
     distance = np.abs(found[:, :, None] - truth.answers[:, None, :]).max(axis=0)
     match = distance.argmin(axis=1)
     assert sorted(match.tolist()) == [0, 1, 2]
     assert distance.min(axis=1).max() < 5 / (2 * np.sqrt(8_000 * truth.weights.min()))
-    np.testing.assert_allclose(model.class_weights_, truth.weights[match], atol=5 / (2 * np.sqrt(8_000)))
+    np.testing.assert_allclose(
+        model.class_weights_, truth.weights[match], atol=5 / (2 * np.sqrt(8_000))
+    )
     assert np.mean(match[model.predict(X)] == labels) > 0.95
     assert np.allclose(model.predict_proba(X).sum(axis=1), 1)
 
@@ -102,20 +116,31 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
 
 
-# ---- kinds of answers ------------------------------------------------------------------------------------------------
+# ---- kinds of answers ----------------------------------------------------------------------------
 
 
 def table_of(codes):
-    """Return the same answers as numbers with NaN, texts, categoricals, pandas integers and yes or no."""
+    """Return the same answers as numbers with NaN, texts, categoricals, pandas integers and yes or
+    no.
+    """
     often = ["never", "sometimes", "often"]
     numbers = pd.Series(np.where(codes[:, 0] < 0, np.nan, codes[:, 0]))
     texts = pd.Series([None if code < 0 else often[code] for code in codes[:, 1]], dtype=object)
     ordered = pd.Series(pd.Categorical.from_codes(codes[:, 2], often, ordered=True))
     whole = pd.Series([pd.NA if code < 0 else int(code) for code in codes[:, 3]], dtype="Int64")
-    strings = pd.Series([pd.NA if code < 0 else often[code] for code in codes[:, 4]], dtype="string")
+    strings = pd.Series(
+        [pd.NA if code < 0 else often[code] for code in codes[:, 4]], dtype="string"
+    )
     rest = {f"q{place}": codes[:, place] for place in range(5, codes.shape[1])}
     return pd.DataFrame(
-        {"numbers": numbers, "texts": texts, "ordered": ordered, "whole": whole, "strings": strings, **rest}
+        {
+            "numbers": numbers,
+            "texts": texts,
+            "ordered": ordered,
+            "whole": whole,
+            "strings": strings,
+            **rest,
+        }
     )
 
 
@@ -132,7 +157,8 @@ def test_answers_of_every_kind_give_the_same_classes():
         ["never", "often", "sometimes"],
         *[[0, 1, 2]] * 3,
     ]
-    # The order of answers differs in two questions, and nothing else; sums of the same numbers may round differently.
+    # The order of answers differs in two questions, and nothing else; sums of the same numbers may
+    # round differently.
     assert model.score(table_of(codes)) == pytest.approx(plain.score(codes), abs=1e-6)
     named = model.set_output(transform="pandas").transform(table_of(codes)[:5])
     assert list(named.columns) == ["latentclasses0", "latentclasses1", "latentclasses2"]
@@ -156,7 +182,9 @@ def test_yes_and_no_and_texts_in_arrays_are_answers():
 def test_minus_one_is_missing_unless_it_is_an_answer():
     votes = np.random.default_rng(0).integers(-1, 2, size=(50, 5))
     assert [own.tolist() for own in LatentClasses().fit(votes).categories_] == [[0, 1]] * 5
-    assert [own.tolist() for own in LatentClasses(missing_values=None).fit(votes).categories_] == [[-1, 0, 1]] * 5
+    assert [own.tolist() for own in LatentClasses(missing_values=None).fit(votes).categories_] == [
+        [-1, 0, 1]
+    ] * 5
 
 
 def test_respondents_without_an_answer_belong_to_classes_as_all_do():
@@ -175,7 +203,9 @@ def test_answers_can_be_named_and_unknown_ones_are_refused_or_missing():
     assert model.answer_probabilities_[0][:, 3] == pytest.approx(0, abs=1e-9)  # nobody gave it
     strange = X[:3].copy()
     strange[1, 2] = 7
-    with pytest.raises(ValueError, match=r"was fitted\. x2 has np\.int64\(7\) in row 1\. Name all answers"):
+    with pytest.raises(
+        ValueError, match=r"was fitted\. x2 has np\.int64\(7\) in row 1\. Name all answers"
+    ):
         model.predict(strange)
     blank = X[:3].copy()
     blank[1, 2] = -1
@@ -195,7 +225,7 @@ def test_it_is_a_step_of_a_pipeline():
     assert pipeline.predict(X).shape == (80,)
 
 
-# ---- what is derived -------------------------------------------------------------------------------------------------
+# ---- what is derived -----------------------------------------------------------------------------
 
 
 def test_criteria_count_the_parameters():
@@ -211,10 +241,12 @@ def test_samples_are_of_the_model():
     truth, questions = draw_classes([2, 3, 4], 2, seed=1)
     X, _ = draw_codes(truth, questions, 1_000, seed=0)
     model = LatentClasses(2, random_state=0).fit(X)
-    drawn, labels = model.sample(20_000)
+    drawn, labels = model.sample(20_000, random_state=0)
     for place, probabilities in enumerate(model.answer_probabilities_):
         for h in range(2):
-            seen = np.bincount(drawn[labels == h, place], minlength=probabilities.shape[1]) / np.sum(labels == h)
+            seen = np.bincount(
+                drawn[labels == h, place], minlength=probabilities.shape[1]
+            ) / np.sum(labels == h)
             # Five deviations of a share of n respondents, each at most 1/(2 √n).
             assert np.abs(seen - probabilities[h]).max() < 5 / (2 * np.sqrt(np.sum(labels == h)))
 
@@ -222,20 +254,29 @@ def test_samples_are_of_the_model():
 def test_the_summary_begins_with_a_verdict():
     X = np.repeat(PATTERNS, ROLE_CONFLICT, axis=0)
     first, second, *_ = LatentClasses(2, random_state=0).fit(X).summary().splitlines()
-    assert first.startswith("2 classes, overlapping: ")
+    assert first == "2 classes."
     assert second.startswith("216 respondents to 4 questions; mean log-likelihood -2.3")
-    # Four classes of four yes/no questions have 19 numbers; the table of 16 patterns has 15 to explain.
-    assert "more than the questions can identify" in LatentClasses(4, random_state=0).fit(X).summary()
-    assert "1 iterations were not enough" in LatentClasses(2, max_iter=1, tol=0, random_state=0).fit(X).summary()
+    # Four classes of four yes/no questions have 19 numbers; the table of 16 patterns has 15 to
+    # explain.
+    assert (
+        "more than the questions can identify" in LatentClasses(4, random_state=0).fit(X).summary()
+    )
+    assert (
+        "1 iterations were not enough"
+        in LatentClasses(2, max_iter=1, tol=0, random_state=0).fit(X).summary()
+    )
 
 
 def test_the_summary_names_a_question_that_is_nearly_an_id():
-    # Every fifth of 200 respondents shares the id of another: 160 different answers, and three questions that depend.
+    # Every fifth of 200 respondents shares the id of another: 160 different answers, and three
+    # questions that depend.
     X = np.repeat(PATTERNS, ROLE_CONFLICT, axis=0)[:200]
     ids = np.where(np.arange(200) % 5 == 4, np.arange(200) - 1, np.arange(200))
     summary = LatentClasses(1, random_state=0).fit(np.column_stack([X, ids])).summary()
     assert "160 different answers, nearly as an id has" in summary
-    assert summary.startswith("One class: the model takes answers to different questions to be independent.")
+    assert summary.startswith(
+        "One class: the model takes answers to different questions to be independent."
+    )
     assert "as an id has" not in LatentClasses(1, random_state=0).fit(X).summary()
 
 
@@ -247,7 +288,7 @@ def test_the_picture_has_a_row_for_each_class_and_a_column_for_each_answer():
     np.testing.assert_array_equal(image, np.hstack(model.answer_probabilities_))
 
 
-# ---- refusals --------------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -275,9 +316,17 @@ def test_settings_are_checked_before_anything_is_learnt(settings, message):
 @pytest.mark.parametrize(
     ("X", "kind", "message"),
     [
-        (np.random.default_rng(0).random((300, 2)), ValueError, "at most 250 different answers. x0 has 300"),
+        (
+            np.random.default_rng(0).random((300, 2)),
+            ValueError,
+            "at most 250 different answers. x0 has 300",
+        ),
         (np.full((5, 2), np.nan), ValueError, "must have an answer. x0 has none"),
-        (np.array([["a", 1], [2, 1]], dtype=object), ValueError, "all numbers or all texts. x0 has both"),
+        (
+            np.array([["a", 1], [2, 1]], dtype=object),
+            ValueError,
+            "all numbers or all texts. x0 has both",
+        ),
         (pd.DataFrame({"x": [{1}, {2}]}), TypeError, "must be a string or a number. Got set"),
     ],
 )
@@ -287,7 +336,8 @@ def test_what_is_no_answer_is_refused(X, kind, message):
 
 
 @pytest.mark.parametrize(
-    "categories", [[2, 2], [[0, 0], 2, 2, 2], [[0, None], 2, 2, 2], [0, 2, 2, 2], [["a", 1], 2, 2, 2]]
+    "categories",
+    [[2, 2], [[0, 0], 2, 2, 2], [[0, None], 2, 2, 2], [0, 2, 2, 2], [["a", 1], 2, 2, 2]],
 )
 def test_answers_that_cannot_be_are_refused(categories):
     with pytest.raises(ValueError, match=r"categories|answer"):
@@ -301,11 +351,11 @@ def test_one_random_number_or_none_gives_classes_even_for_one_or_two_questions()
         assert "more than the questions can identify" in model.summary()
 
 
-#: Patterns of answers to four questions with their frequencies (Dayton 1998), and the largest log-likelihood that is
-#: published for two classes (manual of poLCA 1.6).
+#: Patterns of answers to four questions with their frequencies (Dayton 1998), and the largest
+#: log-likelihood that is published for two classes (manual of poLCA 1.6).
 CHEATING = (
-    "0000 207 1000 10 0100 13 1100 11 0010 7 1010 1 0110 1 1110 1 0001 46 1001 3 0101 4 1101 4 0011 5 1011 2 0111 2 "
-    "1111 2"
+    "0000 207 1000 10 0100 13 1100 11 0010 7 1010 1 0110 1 1110 1 0001 46 1001 3 0101 4 1101 4 "
+    "0011 5 1011 2 0111 2 1111 2"
 )
 
 
@@ -313,17 +363,22 @@ CHEATING = (
 @pytest.mark.parametrize("seed", range(3))
 def test_the_published_maximum_is_reached_by_default(seed):
     words = CHEATING.split()
-    X = np.repeat([[int(cell) for cell in pattern] for pattern in words[::2]], [int(n) for n in words[1::2]], axis=0)
+    X = np.repeat(
+        [[int(cell) for cell in pattern] for pattern in words[::2]],
+        [int(n) for n in words[1::2]],
+        axis=0,
+    )
     model = LatentClasses(2, random_state=seed).fit(X)
     assert model.score_samples(X).sum() == pytest.approx(-440.0271, abs=1e-3)
-    assert "of 16 starts found the same likelihood" in model.summary()
+    assert "of the best 8 starts found the same likelihood" in model.summary()
     assert LatentClasses("auto", random_state=seed).fit(X).n_components_ == 2
 
 
 def test_standard_errors_of_sharp_classes_are_those_of_known_classes():
-    # If the class of each respondent is known, a probability p of n respondents has the standard error
-    # √(p (1 − p) / n). Twelve questions of 0.9 and 0.1 leave one respondent in ten thousand in doubt. Scores estimate
-    # the information to within about √(2 / n) of it, here 6 %, of which five are allowed.
+    # If the class of each respondent is known, a probability p of n respondents has the standard
+    # error √(p (1 − p) / n). Twelve questions of 0.9 and 0.1 leave one respondent in ten thousand
+    # in doubt. Scores estimate the information to within about √(2 / n) of it, here 6 %, of which
+    # five are allowed.
     rng = np.random.default_rng(0)
     truth = rng.random(2000) < 0.3
     X = (rng.random((2000, 12)) < np.where(truth, 0.9, 0.1)[:, None]).astype(int)
@@ -331,7 +386,9 @@ def test_standard_errors_of_sharp_classes_are_those_of_known_classes():
     model = LatentClasses(2, random_state=0).fit(X)
     weights, answers = model.standard_errors(X)
     np.testing.assert_allclose(weights, np.sqrt(0.3 * 0.7 / 2000), rtol=0.1)
-    for question, (errors, own) in enumerate(zip(answers, model.answer_probabilities_, strict=True)):
+    for question, (errors, own) in enumerate(
+        zip(answers, model.answer_probabilities_, strict=True)
+    ):
         n = np.array([np.sum((X[:, question] >= 0) & (model.predict(X) == h)) for h in range(2)])
         np.testing.assert_allclose(errors, np.sqrt(own * (1 - own) / n[:, None]), rtol=0.3)
 

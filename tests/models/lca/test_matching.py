@@ -1,4 +1,6 @@
-"""Classes that fit all that was released about them: the gradient is right, and more is learnt than by a step."""
+"""Classes that fit all that was released about them: the gradient is right, and more is learnt than
+by a step.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +42,31 @@ def test_the_gradient_is_that_of_the_misfit(with_steps):
     )
     _, gradient = matching._misfit(place, simulated)
     for direction in rng.standard_normal((5, place.size)):
-        ahead, behind = (matching._misfit(place + sign * 1e-5 * direction, simulated)[0] for sign in (1, -1))
-        # Differences on both sides err by 1e-10 of the third derivative, and by rounding of the values by 1e5.
+        ahead, behind = (
+            matching._misfit(place + sign * 1e-5 * direction, simulated)[0] for sign in (1, -1)
+        )
+        # Differences on both sides err by 1e-10 of the third derivative, and by rounding of the
+        # values by 1e5.
         assert (ahead - behind) / 2e-5 == pytest.approx(gradient @ direction, rel=1e-4)
 
 
 def distance(found, truth):
-    """Return the root mean square difference of two pairs of classes, in the better of the two orders."""
-    return min(np.sqrt(np.mean((found.answers[:, order] - truth.answers) ** 2)) for order in ([0, 1], [1, 0]))
+    """Return the root mean square difference of two pairs of classes, in the better of the two
+    orders.
+    """
+    return min(
+        np.sqrt(np.mean((found.answers[:, order] - truth.answers) ** 2))
+        for order in ([0, 1], [1, 0])
+    )
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_what_a_sum_says_of_the_classes_is_more_than_the_step_that_it_was_asked_for(missing):
     truth, asked, matching = measured(missing)
     step = matching.steps[0]
-    stepped = m_step(step.released.sum(axis=0) / 12, step.released, QUESTIONS, asked.answers[:, 0], 1.0)
+    stepped = m_step(
+        step.released.sum(axis=0) / 12, step.released, QUESTIONS, asked.answers[:, 0], 1.0
+    )
     found = matching.best_of([asked, stepped], np.random.default_rng(2))
     assert distance(stepped, truth) < distance(asked, truth)
     assert distance(found, truth) < distance(stepped, truth)

@@ -1,4 +1,6 @@
-"""Texts from files of every kind: the same documents whatever holds them, and errors that name file and line."""
+"""Texts from files of every kind: the same documents whatever holds them, and errors that name file
+and line.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,17 @@ def folder(tmp_path):
     for suffix, delimiter in ((".csv", ","), (".tsv", "\t")):
         with (tmp_path / f"table{suffix}").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, delimiter=delimiter).writerows([["id", "text"], *enumerate(TEXTS)])
-    rows = "".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(TEXTS))
+    rows = "".join(
+        json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(TEXTS)
+    )
     (tmp_path / "rows.jsonl").write_text(rows + "\n", encoding="utf-8")
     (tmp_path / "rows.ndjson.gz").write_bytes(gzip.compress(rows.encode()))
     parquet = pytest.importorskip("pyarrow.parquet")
     arrow = pytest.importorskip("pyarrow")
     column = arrow.array([TEXTS[0], None, *TEXTS[2:]])  # what is missing is empty
-    parquet.write_table(arrow.table({"id": arrow.array(range(4)), "text": column}), tmp_path / "table.parquet")
+    parquet.write_table(
+        arrow.table({"id": arrow.array(range(4)), "text": column}), tmp_path / "table.parquet"
+    )
     packed = arrow.table({"text": column.dictionary_encode()})
     parquet.write_table(packed, tmp_path / "categories.parquet", row_group_size=2)
     inner = tmp_path / "files" / "inner"
@@ -48,7 +54,15 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *("plain.txt", "windows.text", "packed.txt.gz", "table.csv", "table.tsv", "rows.jsonl", "rows.ndjson.gz"),
+        *(
+            "plain.txt",
+            "windows.text",
+            "packed.txt.gz",
+            "table.csv",
+            "table.tsv",
+            "rows.jsonl",
+            "rows.ndjson.gz",
+        ),
         *("table.parquet", "categories.parquet", "files"),
     ],
 )
@@ -65,7 +79,12 @@ def test_the_standard_input_is_read_as_utf_8_lines(monkeypatch):
 def test_every_document_says_where_it_comes_from(folder):
     documents = list(read_documents([folder / "plain.txt", folder / "files"]))
     assert documents[2] == Text("plain.txt, line 3", TEXTS[2])
-    assert [each.name for each in documents[4:]] == ["0.txt", "1.txt", "inner/0.text", "inner/1.text"]
+    assert [each.name for each in documents[4:]] == [
+        "0.txt",
+        "1.txt",
+        "inner/0.text",
+        "inner/1.text",
+    ]
 
 
 def test_a_cell_may_be_longer_than_the_csv_module_allows_by_itself(tmp_path):
@@ -78,24 +97,30 @@ BAD = {
     "picture.png": (
         b"",
         "text",
-        "The name of a file of documents must end in one of .txt, .text, .csv, .tsv, .jsonl, .ndjson, or in .gz after "
-        "these, or in .parquet. Got picture.png. Rename or convert it.",
+        "The name of a file of documents must end in one of .txt, .text, .csv, .tsv, .jsonl, "
+        ".ndjson, or in .gz after these, or in .parquet. Got picture.png. Rename or convert it.",
     ),
     "latin.txt": (
         "Größe".encode("latin-1"),
         None,
-        "latin.txt must be UTF-8 text. It holds the byte 0xf6 out of place. Convert it, as with iconv -t UTF-8.",
+        (
+            "latin.txt must be UTF-8 text. It holds the byte 0xf6 out of place. Convert it, as "
+            "with iconv -t UTF-8."
+        ),
     ),
     "table.csv": (
         b"id,body\n1,a\n",
         "text",
-        "table.csv must have one column 'text'. Its columns are 'id', 'body'. Pass its name as `column`.",
+        (
+            "table.csv must have one column 'text'. Its columns are 'id', 'body'. Pass its name "
+            "as `column`."
+        ),
     ),
     "unnamed.csv": (
         b"id,body\n1,a\n",
         None,
-        "The column of unnamed.csv that holds the text must be named. None was. Its columns are 'id', 'body'. Pass its "
-        "name as `column`.",
+        "The column of unnamed.csv that holds the text must be named. None was. Its columns are "
+        "'id', 'body'. Pass its name as `column`.",
     ),
     "empty.csv": (
         b"",
@@ -105,38 +130,40 @@ BAD = {
     "short.tsv": (
         b"id\ttext\n1\ta\n2\n",
         "text",
-        "short.tsv must be well-formed CSV: quotes closed, and every row with as many cells as there are columns. It "
-        "is not: row 2, which begins in line 3, has 1 of 2 cells. Fix the file.",
+        "short.tsv must be well-formed CSV: quotes closed, and every row with as many cells as "
+        "there are columns. It is not: row 2, which begins in line 3, has 1 of 2 cells. Fix the "
+        "file.",
     ),
     "quotes.csv": (
         b'text\n"a"b\n',
         "text",
-        "quotes.csv must be well-formed CSV: quotes closed, and every row with as many cells as there are columns. It "
-        "is not: the record that begins in line 2 is not well-formed (',' expected after '\"'). Fix the file.",
+        "quotes.csv must be well-formed CSV: quotes closed, and every row with as many cells as "
+        "there are columns. It is not: the record that begins in line 2 is not well-formed (',' "
+        "expected after '\"'). Fix the file.",
     ),
     "null.jsonl": (
         b'{"text": "a"}\n{"text": null}\n',
         "text",
-        "Line 2 of null.jsonl must be a JSON object with a text in 'text'. Got null. Fix or drop the line, or pass "
-        "another `column`.",
+        "Line 2 of null.jsonl must be a JSON object with a text in 'text'. Got null. Fix or drop "
+        "the line, or pass another `column`.",
     ),
     "other.jsonl": (
         b'{"body": "a"}\n',
         "text",
-        "Line 1 of other.jsonl must be a JSON object with a text in 'text'. Got the fields 'body'. Fix or drop the "
-        "line, or pass another `column`.",
+        "Line 1 of other.jsonl must be a JSON object with a text in 'text'. Got the fields "
+        "'body'. Fix or drop the line, or pass another `column`.",
     ),
     "list.jsonl": (
         b"[1]\n",
         "text",
-        "Line 1 of list.jsonl must be a JSON object with a text in 'text'. Got a JSON list. Fix or drop the line, or "
-        "pass another `column`.",
+        "Line 1 of list.jsonl must be a JSON object with a text in 'text'. Got a JSON list. Fix "
+        "or drop the line, or pass another `column`.",
     ),
     "cut.txt.gz": (
         gzip.compress(b"one\ntwo\n" * 100)[:-12],
         None,
-        "cut.txt.gz must be complete and undamaged. It is not: Compressed file ended before the end-of-stream marker "
-        "was reached. Make it again.",
+        "cut.txt.gz must be complete and undamaged. It is not: Compressed file ended before the "
+        "end-of-stream marker was reached. Make it again.",
     ),
 }
 
@@ -154,7 +181,8 @@ def test_a_folder_without_texts_is_refused(tmp_path):
     with pytest.raises(DocumentError) as caught:
         list(read_documents([tmp_path]))
     assert str(caught.value) == (
-        f"The folder {tmp_path} must hold files whose names end in .txt or .text. It holds none. Check the path."
+        f"The folder {tmp_path} must hold files whose names end in .txt or .text. It holds none. "
+        "Check the path."
     )
 
 
@@ -162,8 +190,14 @@ def test_a_folder_without_texts_is_refused(tmp_path):
 def test_of_a_private_file_only_the_number_of_records_shows_whatever_they_hold(suffix, tmp_path):
     good, bad = {
         ".txt": (b"words of a document", [b"", b"\xff\xfe\x00", b'"']),
-        ".csv": (b'7,"words of a document"', [b",", b"\xff,\xff", b'7,a"b', b"7,\x00", b'7,"one\n\n""two"", three"']),
-        ".jsonl": (b'{"text": "words of a document"}', [b"{", b"[1]", b'{"other": 1}', b'{"text": 5}', b"\xff"]),
+        ".csv": (
+            b'7,"words of a document"',
+            [b",", b"\xff,\xff", b'7,a"b', b"7,\x00", b'7,"one\n\n""two"", three"'],
+        ),
+        ".jsonl": (
+            b'{"text": "words of a document"}',
+            [b"{", b"[1]", b'{"other": 1}', b'{"text": 5}', b"\xff"],
+        ),
     }[suffix]
     head = [b"id,text"] if suffix == ".csv" else []
     path = tmp_path / f"documents{suffix}"
@@ -184,11 +218,15 @@ def test_a_carriage_return_makes_no_second_document(private, tmp_path):
 def test_a_review_of_several_lines_is_one_document_in_open_and_in_private_runs(name, tmp_path):
     reviews = [f'review {number}\nsays:\r\n"good, and; long"\tenough' for number in range(400)]
     table = io.StringIO(newline="")
-    csv.writer(table, delimiter="\t" if "tsv" in name else ",").writerows([["id", "text"], *enumerate(reviews)])
+    csv.writer(table, delimiter="\t" if "tsv" in name else ",").writerows(
+        [["id", "text"], *enumerate(reviews)]
+    )
     contents = table.getvalue().encode()
     (tmp_path / name).write_bytes(gzip.compress(contents) if name.endswith(".gz") else contents)
     for private in (False, True):
-        assert [each.text for each in read_documents([tmp_path / name], column="text", private=private)] == reviews
+        assert [
+            each.text for each in read_documents([tmp_path / name], column="text", private=private)
+        ] == reviews
 
 
 @pytest.mark.parametrize("row", [b'7,"never closed', b"7", b"7,secret,8", b'7,"secret"s'])
@@ -224,10 +262,15 @@ def test_parquet_says_what_is_wrong_with_it(folder):
 
     named = "must have one column 'body'. Its columns are 'id', 'text'. Pass its name as `column`."
     assert said("table.parquet", "body") == f"table.parquet {named}"
-    held = "The column 'id' of table.parquet must hold texts. It holds int64. Pass another name as `column`."
+    held = (
+        "The column 'id' of table.parquet must hold texts. It holds int64. Pass another name as "
+        "`column`."
+    )
     assert said("table.parquet", "id") == held
     assert "must be named" in said("table.parquet", None)
     (folder / "damaged.parquet").write_bytes((folder / "table.parquet").read_bytes()[:-20])
-    assert said("damaged.parquet", "text").startswith("damaged.parquet must be complete and undamaged. It is not: ")
+    assert said("damaged.parquet", "text").startswith(
+        "damaged.parquet must be complete and undamaged. It is not: "
+    )
     (document, *_) = read_documents([folder / "table.parquet"], column="text")
     assert document.name == "table.parquet, row 1"

@@ -20,15 +20,25 @@ from odeco.models.lda.explorer import explorer_data, json_text, lay_out
 from odeco.models.lda.page import write_topics_report
 
 N_TOPICS, N_WORDS, SHOWN = 5, 60, 18
-HOSTILE = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--", "Zürich", "文字"]
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<!--",
+    "Zürich",
+    "文字",
+]
 WORDS = np.array([*HOSTILE, *(f"word{number:02d}" for number in range(N_WORDS - len(HOSTILE)))])
 
 
 def fitted(**settings):
     corpus = planted_topics(3000, N_WORDS, [0.3, 0.2, 0.2, 0.1, 0.1], document_length=40, rng=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that private topics are deep in noise is not what is tested here
-        model = TensorLDA(N_TOPICS, max_iter=0, random_state=0, **settings).fit(corpus.counts, words=WORDS)
+        warnings.simplefilter(
+            "ignore"
+        )  # that private topics are deep in noise is not what is tested here
+        model = TensorLDA(N_TOPICS, max_iter=0, random_state=0, **settings).fit(
+            corpus.counts, words=WORDS
+        )
     return summarise_topics(model, counts=None if settings else corpus.counts)
 
 
@@ -46,27 +56,39 @@ def examples_of(summary):
     """Two documents for each topic, of its leading words and of text that tries to break out."""
     leading = [[word for word, _ in summary.leading_words(topic, 4)] for topic in range(N_TOPICS)]
     texts = [f"{' '.join(own)} </script><b>bold</b> & more" for own in leading]
-    return [[(f"file <{topic}>.txt", text, 0.9), ("b.txt", text, 0.8)] for topic, text in enumerate(texts)]
+    return [
+        [(f"file <{topic}>.txt", text, 0.9), ("b.txt", text, 0.8)]
+        for topic, text in enumerate(texts)
+    ]
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory, summary, private):
     folder = tmp_path_factory.mktemp("explorer")
     for name, each in (("page", summary), ("private", private)):
-        write_topics_report(each, folder / f"{name}.html", title="Five </title> topics", examples=examples_of(summary))
+        write_topics_report(
+            each,
+            folder / f"{name}.html",
+            title="Five </title> topics",
+            examples=examples_of(summary),
+        )
     return folder
 
 
 def data_in(path):
     text = path.read_text(encoding="utf-8")
-    return json.loads(re.search(r'<script type="application/json" id="explorer-data">(.*?)</script>', text)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="explorer-data">(.*?)</script>', text)[1]
+    )
 
 
-# ---- what it is given ---------------------------------------------------------------------------------------------
+# ---- what it is given ----------------------------------------------------------------------------
 
 
 def test_no_text_can_end_the_element_it_stands_in():
-    data = {"texts": ["</script>", "<!--<script>", "]]>", "&amp;", "\u2028", "\\u003c", '"', "\x00"]}
+    data = {
+        "texts": ["</script>", "<!--<script>", "]]>", "&amp;", "\u2028", "\\u003c", '"', "\x00"]
+    }
     text = json_text(data)
     assert not set("<>&") & set(text)
     assert json.loads(text) == data
@@ -79,8 +101,8 @@ def test_the_policy_of_the_page_names_its_script_and_no_other(pages):
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
     assert policy == (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src "
+        "data:; base-uri 'none'; form-action 'none'"
     )
     assert Reader(text).tags.count("script") == 2  # the data, and the script
     assert not {"b", "img"} & set(Reader(text).tags)
@@ -92,7 +114,9 @@ def test_the_policy_of_the_page_names_its_script_and_no_other(pages):
 
 
 def test_the_words_of_every_step_of_the_slider_are_there(summary):
-    data = explorer_data(summary, lay_out(summary.topic_word, summary.shares), [("", None)] * N_TOPICS, None)
+    data = explorer_data(
+        summary, lay_out(summary.topic_word, summary.shares), [("", None)] * N_TOPICS, None
+    )
     for step in range(11):
         scores = relevance(summary.topic_word, summary.shares, step / 10)
         for topic, row in enumerate(scores):
@@ -101,7 +125,9 @@ def test_the_words_of_every_step_of_the_slider_are_there(summary):
 
 
 def test_shares_of_words_are_those_of_bayes(summary):
-    data = explorer_data(summary, lay_out(summary.topic_word, summary.shares), [("", None)] * N_TOPICS, None)
+    data = explorer_data(
+        summary, lay_out(summary.topic_word, summary.shares), [("", None)] * N_TOPICS, None
+    )
     joint = summary.shares[:, None] * summary.topic_word
     posterior = joint / joint.sum(axis=0)
     for place, word in enumerate(data["words"]):
@@ -116,11 +142,15 @@ def test_shares_of_words_are_those_of_bayes(summary):
 
 def test_circles_do_not_overlap_and_lie_on_the_map(summary):
     layout = lay_out(summary.topic_word, summary.shares)
-    apart = np.linalg.norm(layout.places[:, None] - layout.places[None], axis=2) + 10 * np.eye(N_TOPICS)
+    apart = np.linalg.norm(layout.places[:, None] - layout.places[None], axis=2) + 10 * np.eye(
+        N_TOPICS
+    )
     assert np.all(apart > layout.radii[:, None] + layout.radii[None])
     assert np.all(layout.places - layout.radii[:, None] >= 0)
     assert np.all(layout.places + layout.radii[:, None] <= layout.size)
-    np.testing.assert_allclose(layout.radii**2 / layout.radii[0] ** 2, summary.shares / summary.shares[0])
+    np.testing.assert_allclose(
+        layout.radii**2 / layout.radii[0] ** 2, summary.shares / summary.shares[0]
+    )
     single = lay_out(np.array([[0.5, 0.5]]), np.ones(1))
     assert np.all(np.isfinite(single.places))
 
@@ -136,20 +166,22 @@ def test_a_private_page_shows_no_document_and_only_words_that_are_clear(pages, p
         assert {data["words"][place] for place in own["words"]} <= set(private.words[clear[topic]])
 
 
-# ---- in a browser -------------------------------------------------------------------------------------------------
+# ---- in a browser --------------------------------------------------------------------------------
 
-in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt-get install chromium)")
+in_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium on this machine (apt-get install chromium)"
+)
 LINES = "[...document.querySelectorAll('.lines .word')].map(each => each.textContent)"
 ROWS = "[...document.querySelectorAll('.topics .badge')].map(each => Number(each.textContent))"
 CHOSEN_ROW = "[...document.querySelectorAll('.row')].findIndex(each => each.matches('.chosen'))"
 QUOTES = "[...document.querySelectorAll('.documents blockquote')].map(each => each.innerText)"
 RADII = (
-    "[...document.querySelectorAll('.spot')]"
-    ".map(each => ['.part', '.whole'].map(name => each.querySelector(name).r.baseVal.value))"
+    "[...document.querySelectorAll('.spot')].map(each => ['.part', '.whole'].map(name => "
+    "each.querySelector(name).r.baseVal.value))"
 )
 LETTER = (
-    "parseFloat(getComputedStyle(document.querySelector('.spot .number')).fontSize)"
-    " * document.querySelector('.map svg').getBoundingClientRect().width / 1000"
+    "parseFloat(getComputedStyle(document.querySelector('.spot .number')).fontSize) * "
+    "document.querySelector('.map svg').getBoundingClientRect().width / 1000"
 )
 CHOSEN = "Number(document.querySelector('.head .badge').textContent)"
 
@@ -173,8 +205,8 @@ def explored(browser, pages):
 
 def slide(browser, weight):
     browser.evaluate(
-        f"(() => {{ const slider = document.getElementById('explorer-weight'); slider.value = {weight};"
-        " slider.dispatchEvent(new Event('input')); })()"
+        "(() => { const slider = document.getElementById('explorer-weight'); slider.value = "
+        f"{weight}; slider.dispatchEvent(new Event('input')); }})()"
     )
 
 
@@ -185,12 +217,18 @@ def test_a_click_on_the_map_shows_words_and_documents_of_that_topic(explored, su
         assert explored.evaluate(CHOSEN) == topic
         assert explored.evaluate("document.querySelectorAll('.spot.chosen').length") == 1
         assert (
-            explored.evaluate("[...document.querySelectorAll('.row')].findIndex(each => each.matches('.chosen'))")
+            explored.evaluate(
+                "[...document.querySelectorAll('.row')].findIndex(each => each.matches('.chosen'))"
+            )
             == topic
         )
         quotes = explored.evaluate(QUOTES)
-        assert [quote.splitlines()[0] for quote in quotes] == [text for _, text, _ in examples_of(summary)[topic]]
-        marked = explored.evaluate("[...document.querySelectorAll('.documents mark')].map(each => each.textContent)")
+        assert [quote.splitlines()[0] for quote in quotes] == [
+            text for _, text, _ in examples_of(summary)[topic]
+        ]
+        marked = explored.evaluate(
+            "[...document.querySelectorAll('.documents mark')].map(each => each.textContent)"
+        )
         assert marked
         assert explored.evaluate("location.hash") == f"#topic-{topic}"
     explored.click(".topics li:nth-child(2) .row")
@@ -208,7 +246,8 @@ def test_the_slider_orders_words_as_the_model_does(explored, summary):
         shown = explored.evaluate(LINES)
         assert len(shown) == SHOWN
         places = [summary.words.tolist().index(word) for word in shown]
-        # The page holds numbers of three digits: neighbours may change places if they differ by less than that.
+        # The page holds numbers of three digits: neighbours may change places if they differ by
+        # less than that.
         assert np.all(np.diff(scores[places]) < 0.02)
         assert min(scores[places]) > np.sort(scores)[-SHOWN] - 0.02
     assert explored.evaluate("document.querySelector('.spot.chosen .label').textContent")
@@ -238,7 +277,9 @@ def test_a_word_that_is_searched_for_leads_to_its_topics(explored, summary):
     explored.press("Escape")
     assert explored.evaluate("document.querySelector('.banner').hidden")
     explored.type("no such word")
-    assert explored.evaluate("document.querySelector('#explorer-found').innerText").startswith("None of the leading")
+    assert explored.evaluate("document.querySelector('#explorer-found').innerText").startswith(
+        "None of the leading"
+    )
     explored.press("Enter")  # and nothing happens
     assert explored.evaluate("document.querySelector('.banner').hidden")
 
@@ -249,7 +290,9 @@ def test_topics_are_sorted_as_is_asked(explored, summary):
 
     def by(choice):
         explored.evaluate(f"document.getElementById('explorer-sort').value = '{choice}'")
-        explored.evaluate("document.getElementById('explorer-sort').dispatchEvent(new Event('change'))")
+        explored.evaluate(
+            "document.getElementById('explorer-sort').dispatchEvent(new Event('change'))"
+        )
         return explored.evaluate(ROWS)
 
     assert by("share") == np.argsort(-summary.shares, kind="stable").tolist()
@@ -257,7 +300,9 @@ def test_topics_are_sorted_as_is_asked(explored, summary):
     likeness = np.rint(100 * np.sqrt(summary.topic_word) @ np.sqrt(summary.topic_word[2]))
     likeness[2] = 1000
     assert by("likeness") == np.argsort(-likeness, kind="stable").tolist()
-    names = explored.evaluate("[...document.querySelectorAll('.topics .name')].map(each => each.textContent)")
+    names = explored.evaluate(
+        "[...document.querySelectorAll('.topics .name')].map(each => each.textContent)"
+    )
     assert len(by("name")) == len(names) == N_TOPICS
 
 
@@ -280,14 +325,21 @@ def test_texts_stay_texts(explored):
     explored.type("</scr")
     explored.press("Enter")
     assert explored.evaluate("document.querySelector('.banner strong').textContent") == HOSTILE[0]
-    assert explored.evaluate("document.querySelectorAll('#explorer b, #explorer img, #explorer script').length") == 0
+    assert (
+        explored.evaluate(
+            "document.querySelectorAll('#explorer b, #explorer img, #explorer script').length"
+        )
+        == 0
+    )
     assert explored.evaluate("document.title") == "Five </title> topics"
 
 
 @in_browser
 def test_no_other_script_runs_in_the_page(browser, pages, tmp_path):
     text = (pages / "page.html").read_text(encoding="utf-8")
-    (tmp_path / "page.html").write_text(text.replace("</main>", "<script>window.broken = 1</script></main>"), "utf-8")
+    (tmp_path / "page.html").write_text(
+        text.replace("</main>", "<script>window.broken = 1</script></main>"), "utf-8"
+    )
     browser.open(tmp_path / "page.html")
     assert browser.evaluate("typeof window.broken") == "undefined"
     assert any("Content Security Policy" in complaint for complaint in browser.complaints())
@@ -295,14 +347,20 @@ def test_no_other_script_runs_in_the_page(browser, pages, tmp_path):
 
 
 @in_browser
-def test_without_scripts_the_page_says_the_same(browser, pages):
+def test_without_scripts_the_page_shows_words_and_documents(browser, pages):
     browser.run_scripts(False)
     try:
         browser.open(pages / "page.html")
         assert not browser.evaluate("document.documentElement.classList.contains('live')")
-        assert browser.evaluate("getComputedStyle(document.querySelector('.explore')).display") == "none"
-        heights = "[...document.querySelectorAll('.plain')].map(each => each.getBoundingClientRect().height > 100)"
-        assert browser.evaluate(heights) == [True] * 3
+        assert (
+            browser.evaluate("getComputedStyle(document.querySelector('.explore')).display")
+            == "none"
+        )
+        heights = (
+            "[...document.querySelectorAll('.plain')].map(each => "
+            "each.getBoundingClientRect().height > 100)"
+        )
+        assert browser.evaluate(heights) == [True] * 2
         assert browser.evaluate("document.querySelectorAll('article').length") == N_TOPICS
     finally:
         browser.run_scripts(True)
@@ -310,7 +368,8 @@ def test_without_scripts_the_page_says_the_same(browser, pages):
     assert browser.evaluate("getComputedStyle(document.querySelector('.plain')).display") == "none"
 
 
-#: Elements with text whose colour or ground is their own, each with the contrast that WCAG 2 defines.
+#: Elements with text whose colour or ground is their own, each with the contrast that WCAG 2
+#: defines.
 CONTRASTS = """
 (() => {
   const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true});

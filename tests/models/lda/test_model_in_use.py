@@ -1,4 +1,6 @@
-"""A topic model in use: it holds its words, reads texts, and shows topics in the forms that people and tools read."""
+"""A topic model in use: it holds its words, reads texts, and shows topics in the forms that people
+and tools read.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ import sys
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from odeco._util.files import read_contents
-from odeco.cli.topics import fit as fit_command
+from odeco.cli.learn import make_command
+from odeco.cli.models import MODELS
 from odeco.datasets import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
@@ -37,17 +39,24 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def model(corpus):
-    return TensorLDA(2, max_iter=3, random_state=0).fit_text(texts_of(corpus.counts), max_share=1.0, stop_words=())
+    return TensorLDA(2, max_iter=3, random_state=0).fit_text(
+        texts_of(corpus.counts), max_share=1.0, stop_words=()
+    )
 
 
 def test_topics_are_ordered_by_their_share_with_all_that_is_said_of_them(corpus, model):
     assert model.shares_[0] > model.shares_[1]
     np.testing.assert_allclose(model.shares_.sum(), 1)
     assert set(model.top_words(3)[0]) <= {*LAND, BOTH}  # 0.2 of 0.25 of all words
-    # The order of the moments is that of the Dirichlet parameters; turned round, everything about topics turns too.
+    # The order of the moments is that of the Dirichlet parameters; turned round, everything about
+    # topics turns too.
     unordered = model._learnt.fit.params
     turned = type(unordered)(
-        unordered.topic_word[::-1], unordered.totals[::-1], unordered.alpha[::-1], unordered.eta, unordered.diagnostics
+        unordered.topic_word[::-1],
+        unordered.totals[::-1],
+        unordered.alpha[::-1],
+        unordered.eta,
+        unordered.diagnostics,
     ).largest_first()
     np.testing.assert_array_equal(turned.topic_word, unordered.topic_word)
     np.testing.assert_array_equal(turned.alpha, unordered.alpha)
@@ -73,33 +82,51 @@ def test_a_saved_model_reads_texts_as_the_first_were_read(corpus, model, tmp_pat
 def test_texts_cut_at_blanks_stay_as_they_are(tmp_path):
     texts = ["New_York C++ 2021 x", "Paris R 1999 x"] * 40
     model = TensorLDA(1, max_iter=0).fit_text(texts, tokenizer="blanks", max_share=0.6)
-    assert model.words_.tolist() == ["1999", "2021", "C++", "New_York", "Paris", "R"]  # "x" is in all of them
+    assert model.words_.tolist() == [
+        "1999",
+        "2021",
+        "C++",
+        "New_York",
+        "Paris",
+        "R",
+    ]  # "x" is in all of them
     model.save(tmp_path / "model.npz")
     again = TensorLDA.load(tmp_path / "model.npz")
     assert again.tokenizer_ == "blanks"
     assert again.transform_text(["C++ c++"]).shape == (1, 1)
-    chosen = TensorLDA(1, max_iter=0).fit_text(["R R C++"] * 5, words=["R", "C++"], tokenizer="blanks")
+    chosen = TensorLDA(1, max_iter=0).fit_text(
+        ["R R C++"] * 5, words=["R", "C++"], tokenizer="blanks"
+    )
     assert chosen.words_.tolist() == ["R", "C++"]
-    assert TensorLDA(1, max_iter=0).fit_text(["Paris paris PARIS"], words=["PARIS"] * 2).words_.tolist() == ["paris"]
+    assert TensorLDA(1, max_iter=0).fit_text(
+        ["Paris paris PARIS"], words=["PARIS"] * 2
+    ).words_.tolist() == ["paris"]
 
 
-def test_a_model_of_counts_is_told_its_words_and_a_stream_keeps_those_of_its_first_batch(corpus, tmp_path):
+def test_a_model_of_counts_is_told_its_words_and_a_stream_keeps_those_of_its_first_batch(
+    corpus, tmp_path
+):
     model = TensorLDA(2, max_iter=0, random_state=0).fit(corpus.counts, words=WORDS)
     assert model.words_.tolist() == WORDS
     assert model.tokenizer_ is None
     assert model.transform_text(["ship"]).shape == (1, 2)
-    stream = TensorLDA(2, max_iter=0, random_state=0).partial_fit(corpus.counts[:400], words=WORDS, tokenizer="words")
+    stream = TensorLDA(2, max_iter=0, random_state=0).partial_fit(
+        corpus.counts[:400], words=WORDS, tokenizer="words"
+    )
     stream.save(tmp_path / "stream.npz")
     stream = TensorLDA.load(tmp_path / "stream.npz").partial_fit(corpus.counts[400:])
     assert (stream.words_.tolist(), stream.tokenizer_) == (WORDS, "words")
     with pytest.raises(
-        VocabularyError, match=r"^`words` must be one word for each of the 7 columns, and no word twice"
+        VocabularyError,
+        match=r"^`words` must be one word for each of the 7 columns, and no word twice",
     ):
         model.fit(corpus.counts, words=["ship"] * 7)
     assert model.words_.tolist() == WORDS  # an error leaves the model as it was
     nameless = model.fit(corpus.counts)
     assert nameless.top_words(1)[0][0] in {f"x{place}" for place in range(7)}
-    with pytest.raises(AttributeError, match=r"given the words of its 7 columns\. It was not\. Call fit_text"):
+    with pytest.raises(
+        AttributeError, match=r"given the words of its 7 columns\. It was not\. Call fit_text"
+    ):
         _ = nameless.words_
     with pytest.warns(UserWarning, match=r"1 of its 7 words are never found"):
         model.fit(corpus.counts, words=[*WORDS[:6], "2021"]).transform_text(["ship"])
@@ -109,7 +136,9 @@ def test_the_names_of_columns_are_the_words_of_a_model_that_has_no_others(corpus
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(corpus.counts.toarray(), columns=WORDS)
     TensorLDA(2, max_iter=0, random_state=0).fit(frame).save(tmp_path / "old.npz")
-    contents = read_contents(tmp_path / "old.npz")  # names of columns, no words, nothing about texts
+    contents = read_contents(
+        tmp_path / "old.npz"
+    )  # names of columns, no words, nothing about texts
     assert "fit.context.words" not in contents.arrays
     old = TensorLDA.load(tmp_path / "old.npz")
     assert old.tokenizer_ is None
@@ -118,11 +147,18 @@ def test_the_names_of_columns_are_the_words_of_a_model_that_has_no_others(corpus
 
 
 def test_what_is_no_text_is_refused(model):
-    with pytest.raises(TypeError, match=r"^`texts` must be a sequence of texts\. Got one text\. Put it into a list\.$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^`texts` must be a sequence of texts\. Got one text\. Put it into a list\.$",
+    ):
         model.transform_text("ship")
-    with pytest.raises(TypeError, match=r"^Every text must be a str\. Got int at place 1\. Convert it\.$"):
+    with pytest.raises(
+        TypeError, match=r"^Every text must be a str\. Got int at place 1\. Convert it\.$"
+    ):
         model.transform_text(["ship", 7])
-    with pytest.raises(ValueError, match=r"^`tokenizer` must be one of 'words', 'blanks'\. Got '.\+'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`tokenizer` must be one of 'words', 'blanks'\. Got '.\+'\.$"
+    ):
         TensorLDA(1).fit_text(["ship"], tokenizer=".+")
 
 
@@ -135,42 +171,18 @@ def test_relevance_and_lift_are_their_formulas():
     np.testing.assert_allclose(relevance(topics, shares, 0.3), expected)
     with np.errstate(divide="ignore"):
         np.testing.assert_array_equal(relevance(topics, shares, 1.0), np.log(topics))
-    with pytest.raises(ValueError, match=r"must be a number from 0 \(lift\) to 1 \(probability\)\. Got 2\.$"):
+    with pytest.raises(
+        ValueError, match=r"must be a number from 0 \(lift\) to 1 \(probability\)\. Got 2\.$"
+    ):
         relevance(topics, shares, 2)
 
 
 def test_a_shared_word_leads_by_probability_but_not_by_lift(model):
-    # The shared word has a quarter of both topics, as the own words of each: by lift it is last of the four.
+    # The shared word has a quarter of both topics, as the own words of each: by lift it is last of
+    # the four.
     assert all(BOTH in words for words in model.top_words(4))
     assert all(BOTH not in words for words in model.top_words(3, relevance=0.0))
     assert model.lift().shape == model.relevance().shape == (2, 7)
-
-
-def test_topic_lists_have_the_form_of_gensim(model):
-    ((number, words),) = model.show_topics(1, 3, formatted=False)
-    assert number == 0
-    assert [word for word, _ in words] == model.top_words(3)[0]
-    text = dict(model.show_topics(num_words=2))[0]
-    assert text == " + ".join(f'{weight:.3f}*"{word}"' for word, weight in words[:2])
-    assert [number for number, _ in model.show_topics()] == [0, 1]
-
-
-def test_the_export_is_what_pyldavis_checks(corpus, model):
-    counts = corpus.counts[:50, np.argsort(WORDS)]
-    counts[:, [6]] = 0
-    prepared = model.to_pyldavis(sparse.csr_array(counts))
-    assert set(prepared) == {
-        *("topic_term_dists", "doc_topic_dists", "doc_lengths", "vocab", "term_frequency", "sort_topics")
-    }
-    assert prepared["vocab"] == sorted(WORDS)[:6]
-    # pyLDAvis requires: rows sum to one, one row or column for each topic, word and document.
-    assert prepared["topic_term_dists"].shape == (2, 6)
-    np.testing.assert_allclose(prepared["topic_term_dists"].sum(axis=1), 1)
-    np.testing.assert_allclose(prepared["doc_topic_dists"].sum(axis=1), 1)
-    assert prepared["doc_topic_dists"].shape == (50, 2)
-    np.testing.assert_array_equal(prepared["doc_lengths"], counts.sum(axis=1))
-    assert prepared["term_frequency"].sum() == prepared["doc_lengths"].sum()
-    assert min(prepared["term_frequency"]) > 0
 
 
 @pytest.mark.slow
@@ -181,7 +193,9 @@ def test_a_figure_shows_the_leading_words_of_every_topic(model):
     shown = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
     assert shown == model.top_words(3)
     figure.savefig(io.BytesIO(), format="png")
-    strange = TensorLDA(1, max_iter=0).fit_text(["$x$ $y^ z"] * 6, tokenizer="blanks", max_share=1.0)
+    strange = TensorLDA(1, max_iter=0).fit_text(
+        ["$x$ $y^ z"] * 6, tokenizer="blanks", max_share=1.0
+    )
     strange.plot_topics().savefig(io.BytesIO(), format="png")  # no formula
 
 
@@ -200,7 +214,8 @@ def test_verbose_writes_to_stdout_and_progress_to_stderr(corpus):
         TensorLDA(2, max_iter=2, random_state=0, verbose=2).fit(corpus.counts)
     lines = stdout.getvalue().splitlines()
     assert lines[:5] == [
-        f"[TensorLDA] {stage}" for stage in ("pairs", "triples", "sweeps", "sweeps: 1 of 2", "sweeps: 2 of 2")
+        f"[TensorLDA] {stage}"
+        for stage in ("pairs", "triples", "sweeps", "sweeps: 1 of 2", "sweeps: 2 of 2")
     ]
     assert lines[5].startswith("[TensorLDA] done after ")
 
@@ -245,23 +260,28 @@ def test_more_topics_than_words_or_documents_support_are_refused_with_the_larges
     counts = np.array([[2, 1, 1, 0], [1, 2, 1, 0], [1, 1, 2, 0], [3, 0, 1, 0], [1, 0, 1, 0]])
 
     def refused(most, k, documents=counts, **settings):
-        said = rf"`n_components` must be at most {most} for these documents.* Got n_components={k}, "
+        said = (
+            rf"`n_components` must be at most {most} for these documents.* Got n_components={k}, "
+        )
         with pytest.raises(ValueError, match=said):
             getattr(TensorLDA(k, max_iter=0, random_state=0, **settings), method)(documents)
 
     refused(3, 4)  # of four columns, three are words that occur
     refused(2, 3, counts[[0, 1, 4]])  # of three documents, two have three words
-    private = {"epsilon": 1.0, "delta": 1e-3}
-    refused(4, 5, **private)  # the columns, whether or not their words occur
-    refused(3, 4, counts[:3], **private)
-    # Topics are not learnt from public documents alone, so these may be fewer.
-    model = TensorLDA(3, max_iter=0, random_state=0, **private, public=counts[:2])
-    assert getattr(model, method)(counts).topic_word_.shape == (3, 4)
-    assert getattr(TensorLDA(3, max_iter=0, random_state=0), method)(counts).topic_word_.shape == (3, 4)
+    if method == "fit":
+        private = {"epsilon": 1.0, "delta": 1e-3}
+        refused(4, 5, **private)  # the columns, whether or not their words occur
+        refused(3, 4, counts[:3], **private)
+    assert getattr(TensorLDA(3, max_iter=0, random_state=0), method)(counts).topic_word_.shape == (
+        3,
+        4,
+    )
 
 
 def test_no_topic_is_learnt_before_their_number_is_checked(monkeypatch):
-    monkeypatch.setattr("odeco.models.lda.spectral._find_basis", lambda *_: pytest.fail("the work has begun"))
+    monkeypatch.setattr(
+        "odeco.models.lda.spectral._find_basis", lambda *_: pytest.fail("the work has begun")
+    )
     with pytest.raises(ValueError, match="must be at most 4"):
         TensorLDA(5, random_state=0).fit(np.eye(4, dtype=int) + 1)
 
@@ -269,22 +289,31 @@ def test_no_topic_is_learnt_before_their_number_is_checked(monkeypatch):
 def test_documents_that_say_nearly_the_same_are_shown_once(model):
     # The columns are field, harbour, harvest, plough, sail, ship, weather.
     base = np.array([0, 6, 0, 6, 6, 0, 0])
-    sea = np.array([[0, 6, 0, 0, 6, 6, 0], [0, 6, 0, 0, 6, 6, 1], [0, 2, 0, 0, 14, 1, 0], [0, 6, 0, 0, 6, 7, 0]])
+    sea = np.array(
+        [
+            [0, 6, 0, 0, 6, 6, 0],
+            [0, 6, 0, 0, 6, 6, 1],
+            [0, 2, 0, 0, 14, 1, 0],
+            [0, 6, 0, 0, 6, 7, 0],
+        ]
+    )
     (_, shown) = model.representative_documents(np.vstack([sea, base]), 3)
     places = [place for place, _ in shown]
-    # 18, 19 and 19 words that overlap in 18 at least: one of the three. The third document has 9 in common with 26.
+    # 18, 19 and 19 words that overlap in 18 at least: one of the three. The third document has 9 in
+    # common with 26.
     assert len({0, 1, 3} & set(places)) == 1
     assert 2 in places
 
 
 def test_the_command_and_python_have_the_same_defaults():
-    options = {option.name: option.default for option in fit_command.params}
-    learning, counting = inspect.signature(TensorLDA).parameters, inspect.signature(TensorLDA.fit_text).parameters
+    options = {option.name: option.default for option in make_command(MODELS["topics"]).params}
+    learning, counting = (
+        inspect.signature(TensorLDA).parameters,
+        inspect.signature(TensorLDA.fit_text).parameters,
+    )
     assert options["max_iter"] == learning["max_iter"].default
-    assert options["unit"] == learning["unit"].default
     for name in ("min_documents", "max_share", "max_words", "stop_words", "tokenizer"):
         assert options[name] == counting[name].default
-    assert options["top"] == inspect.signature(TensorLDA.top_words).parameters["n_words"].default
 
 
 def test_a_summary_takes_the_words_of_the_model(corpus, model):
@@ -294,18 +323,25 @@ def test_a_summary_takes_the_words_of_the_model(corpus, model):
     np.testing.assert_array_equal(summary.shares, model.shares_)
 
 
-# ---- documents and topics --------------------------------------------------------------------------------------------
+# ---- documents and topics ------------------------------------------------------------------------
 
 
-def test_shares_in_groups_are_weighted_means_with_the_errors_that_samples_of_documents_have(corpus, model):
+def test_shares_in_groups_are_weighted_means_with_the_errors_that_samples_of_documents_have(
+    corpus, model
+):
     texts, years = texts_of(corpus.counts), np.repeat([2024, 2023], 400)
     years[:3] = 2020, 2021, 2021
-    texts[0] = texts[1] = "unheard"  # of one group all words are unknown, of another those of one document
+    texts[0] = texts[1] = (
+        "unheard"  # of one group all words are unknown, of another those of one document
+    )
     texts[3] = " ".join(5 * [texts[3]])
     found = model.topics_over(texts, years)
     assert found.groups.tolist() == [2020, 2021, 2023, 2024]
     assert found.n_documents.tolist() == [0, 1, 400, 397]
-    proportions, lengths = model.transform_text(texts), np.array([20 * (text != "unheard") for text in texts])
+    proportions, lengths = (
+        model.transform_text(texts),
+        np.array([20 * (text != "unheard") for text in texts]),
+    )
     lengths[3] = 100
     for weight, w in (("length", lengths), ("equal", (lengths > 0).astype(int))):
         table = model.topics_over(texts, years, document_weight=weight)
@@ -316,13 +352,18 @@ def test_shares_in_groups_are_weighted_means_with_the_errors_that_samples_of_doc
             left = w[own, None] * (proportions[own] - expected)
             n = table.n_documents[place]
             if n > 1:
-                np.testing.assert_allclose(table.errors[place], np.sqrt(n / (n - 1) * (left**2).sum(0)) / w[own].sum())
+                np.testing.assert_allclose(
+                    table.errors[place], np.sqrt(n / (n - 1) * (left**2).sum(0)) / w[own].sum()
+                )
     assert np.isnan(found.shares[0]).all()
     assert np.isnan(found.errors[:2]).all()
-    # Equal lengths: the error is that of a mean. Samples of 50 documents deviate by it; of 16 means, the standard
-    # deviation is estimated to within 1/√30 = 0.18, and 2.5 times that is allowed.
+    # Equal lengths: the error is that of a mean. Samples of 50 documents deviate by it; of 16
+    # means, the standard deviation is estimated to within 1/√30 = 0.18, and 2.5 times that is
+    # allowed.
     samples = model.topics_over(corpus.counts[:, np.argsort(WORDS)], np.arange(800) % 16)
-    np.testing.assert_allclose(samples.shares.std(axis=0, ddof=1), samples.errors.mean(axis=0), rtol=0.46)
+    np.testing.assert_allclose(
+        samples.shares.std(axis=0, ddof=1), samples.errors.mean(axis=0), rtol=0.46
+    )
 
 
 def test_groups_must_be_known_for_every_document(model):
@@ -334,10 +375,15 @@ def test_groups_must_be_known_for_every_document(model):
     ):
         with pytest.raises(ValueError, match=message):
             model.topics_over(["ship", "plough"], by)
-    with pytest.raises(ValueError, match=r"^`document_weight` must be 'length' or 'equal'\. Got 'words'"):
+    with pytest.raises(
+        ValueError, match=r"^`document_weight` must be 'length' or 'equal'\. Got 'words'"
+    ):
         model.topics_over(["ship", "plough"], [1, 2], document_weight="words")
     months = np.array(["2024-02-03", "2024-01-31"], "datetime64[D]").astype("datetime64[M]")
-    assert model.topics_over(["ship", "plough"], months).groups.astype(str).tolist() == ["2024-01", "2024-02"]
+    assert model.topics_over(["ship", "plough"], months).groups.astype(str).tolist() == [
+        "2024-01",
+        "2024-02",
+    ]
 
 
 def test_labels_and_documents_show_the_topics(corpus, model):
@@ -365,14 +411,19 @@ def test_merged_topics_are_the_sum_of_their_parts(tmp_path):
     np.testing.assert_allclose(merged.components_[own], model.components_[[1, 3]].sum(axis=0))
     np.testing.assert_allclose(merged.doc_topic_prior_[own], model.doc_topic_prior_[[1, 3]].sum())
     np.testing.assert_allclose(merged.topic_word_[others], before[[0, 2]])
-    # All text has the same frequencies of words, and what the moments said of single topics goes with those that stay.
+    # All text has the same frequencies of words, and what the moments said of single topics goes
+    # with those that stay.
     np.testing.assert_allclose(merged.shares_ @ merged.topic_word_, model.shares_ @ before)
     assert np.isnan(merged.diagnostics_.weights).tolist() == [place == own for place in range(3)]
-    np.testing.assert_array_equal(merged.diagnostics_.weights[others], model.diagnostics_.weights[[0, 2]])
+    np.testing.assert_array_equal(
+        merged.diagnostics_.weights[others], model.diagnostics_.weights[[0, 2]]
+    )
     assert merged.summary().startswith("3 topics: ")
     merged.save(tmp_path / "merged.npz")
     again = TensorLDA.load(tmp_path / "merged.npz")
-    np.testing.assert_array_equal(again.transform(planted.counts[:5]), merged.transform(planted.counts[:5]))
+    np.testing.assert_array_equal(
+        again.transform(planted.counts[:5]), merged.transform(planted.counts[:5])
+    )
     assert merged.merge_topics([[0, 1, 2]]).n_components_ == 1
     np.testing.assert_array_equal(model.merge_topics([]).topic_word_, before)
     assert merged.partial_fit(planted.counts).n_components_ == 3  # a new stream
@@ -381,7 +432,8 @@ def test_merged_topics_are_the_sum_of_their_parts(tmp_path):
 @pytest.mark.parametrize("groups", [[[0, 2]], [[0, 1], [1]], [[0, 0]]])
 def test_topics_that_are_not_there_or_come_twice_are_not_merged(model, groups):
     with pytest.raises(
-        ValueError, match=r"^`groups` must have topics from 0 to 1, each of them once at most\. Got \[\["
+        ValueError,
+        match=r"^`groups` must have topics from 0 to 1, each of them once at most\. Got \[\[",
     ):
         model.merge_topics(groups)
     with pytest.raises(ValueError, match=r"^`topic` must be an int of at least 0\. Got -1"):
@@ -390,5 +442,7 @@ def test_topics_that_are_not_there_or_come_twice_are_not_merged(model, groups):
 
 def test_private_topics_are_not_merged(corpus):
     private = TensorLDA(2, epsilon=20.0, delta=1e-6, random_state=0).fit(corpus.counts)
-    with pytest.raises(ValueError, match=r"^Merged topics must come from a model that is not private"):
+    with pytest.raises(
+        ValueError, match=r"^Merged topics must come from a model that is not private"
+    ):
         private.merge_topics([[0, 1]])

@@ -14,10 +14,20 @@ pytest.importorskip("numba")
 
 from odeco.models.lda import gibbs as gibbs_sampler
 from odeco.models.lda.corpus import refine_batch, refine_topics
-from odeco.models.lda.gibbs import Sampler, Sweep, Tokens, choose_lanes, exceedances, lane_spans, learn_alpha, learn_eta
+from odeco.models.lda.gibbs import (
+    Sampler,
+    Sweep,
+    Tokens,
+    choose_lanes,
+    exceedances,
+    lane_spans,
+    learn_alpha,
+    learn_eta,
+)
 from odeco.models.lda.gibbs_kernels import LARGEST_COUNT, sweep_documents
 
-# Two documents over three words, two topics: 2^5 states, so that every law below can be written out.
+# Two documents over three words, two topics: 2^5 states, so that every law below can be written
+# out.
 TINY = sparse.csr_array(np.array([[2, 1, 0], [0, 1, 1]]))
 TINY_ALPHA = np.array([0.7, 0.4])
 TINY_ETA = 0.3
@@ -41,7 +51,9 @@ def log_joint(state):
 
 
 def sweep_law():
-    """Return P(state after a sweep | state before): each token in turn, given all others, from the joint law alone."""
+    """Return P(state after a sweep | state before): each token in turn, given all others, from the
+    joint law alone.
+    """
     weight = {state: np.exp(log_joint(state)) for state in STATES}
     places = {state: place for place, state in enumerate(STATES)}
     law = np.eye(len(STATES))
@@ -57,7 +69,9 @@ def sweep_law():
 
 
 def run_tiny_sweeps(start, n_draws):
-    """Return the states after one sweep from the same start, drawn many times, and the mean of the expected counts."""
+    """Return the states after one sweep from the same start, drawn many times, and the mean of the
+    expected counts.
+    """
     tokens, _ = tiny_tokens()
     alpha = np.zeros(8, dtype=np.float32)
     alpha[:2] = TINY_ALPHA
@@ -83,7 +97,9 @@ def block_corpus(n_topics, words_each, n_documents, length, seed):
     rng = np.random.default_rng(seed)
     topics = np.kron(np.eye(n_topics), rng.dirichlet(np.ones(words_each)))
     of_document = rng.integers(n_topics, size=n_documents)
-    counts = sparse.csr_array(np.array([rng.multinomial(length, topics[topic]) for topic in of_document]))
+    counts = sparse.csr_array(
+        np.array([rng.multinomial(length, topics[topic]) for topic in of_document])
+    )
     return counts, topics
 
 
@@ -91,7 +107,9 @@ def mixed_corpus(seed=0, n_documents=400, length=60):
     rng = np.random.default_rng(seed)
     topics = rng.dirichlet(np.full(50, 0.2), size=4)
     shares = rng.dirichlet(np.full(4, 0.3), size=n_documents)
-    counts = sparse.csr_array(np.array([rng.multinomial(length, share @ topics) for share in shares]))
+    counts = sparse.csr_array(
+        np.array([rng.multinomial(length, share @ topics) for share in shares])
+    )
     return counts, topics
 
 
@@ -108,7 +126,8 @@ def test_one_sweep_follows_the_law_of_collapsed_gibbs_sampling(start):
     observed = np.bincount(drawn @ (2 ** np.arange(4, -1, -1)), minlength=32)
     law, _ = sweep_law()
     wanted = law[STATES.index(start)] * n_draws
-    # Draws are independent, so Pearson's statistic is chi-square with 31 degrees of freedom where cells are not tiny.
+    # Draws are independent, so Pearson's statistic is chi-square with 31 degrees of freedom where
+    # cells are not tiny.
     assert wanted.min() > 5
     assert np.sum((observed - wanted) ** 2 / wanted) < chi2.ppf(1 - 1e-6, 31)
 
@@ -120,12 +139,16 @@ def test_expected_counts_are_the_mean_of_the_draws():
     shares = np.zeros((3, 2))
     for token in range(5):
         np.add.at(shares, (tokens.words[token], drawn[:, token]), 1 / n_draws)
-    # A token's draw given its probabilities is a coin: the difference of the two means has a standard error of at most
-    # sqrt(tokens of the word / (4 draws)), that is 0.005 for two tokens; six of them happen once in 5e8.
+    # A token's draw given its probabilities is a coin: the difference of the two means has a
+    # standard error of at most sqrt(tokens of the word / (4 draws)), that is 0.005 for two tokens;
+    # six of them happen once in 5e8.
     np.testing.assert_allclose(expected[:, :2], shares, atol=6 * np.sqrt(2 / (4 * n_draws)))
-    # Each token adds probabilities that sum to one, in single precision: 20,000 additions lose at most 1e-3 of it.
+    # Each token adds probabilities that sum to one, in single precision: 20,000 additions lose at
+    # most 1e-3 of it.
     np.testing.assert_allclose(expected.sum(axis=1), [2, 2, 1], rtol=2e-3)
-    present = np.stack([(drawn[:, documents == d] == k).sum(axis=1) for d in range(2) for k in range(2)])
+    present = np.stack(
+        [(drawn[:, documents == d] == k).sum(axis=1) for d in range(2) for k in range(2)]
+    )
     for topic in range(2):
         counted = np.bincount(present[topic::2].ravel(), minlength=4)
         np.testing.assert_array_equal(histogram[topic, 1:], counted[1:])
@@ -146,7 +169,9 @@ def test_counts_follow_from_the_topics_after_every_sweep(n_lanes, monkeypatch):
         np.testing.assert_array_equal(sampler.state.totals, again.sum(axis=0))
     assert sampler.topics.max() < 4
     # Expected counts add up to the tokens of each word, up to the rounding of single precision.
-    np.testing.assert_allclose(sampler.state.mean_counts().sum(axis=0), np.bincount(tokens.words), rtol=1e-4)
+    np.testing.assert_allclose(
+        sampler.state.mean_counts().sum(axis=0), np.bincount(tokens.words), rtol=1e-4
+    )
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():
@@ -158,7 +183,9 @@ def test_the_result_does_not_depend_on_the_number_of_threads():
         np.testing.assert_array_equal(several[0].topic_word, other.topic_word)
         np.testing.assert_array_equal(several[0].alpha, other.alpha)
         assert several[0].eta == other.eta
-    assert not np.array_equal(several[0].topic_word, refine_topics(counts, start, n_sweeps=6, seed=4).topic_word)
+    assert not np.array_equal(
+        several[0].topic_word, refine_topics(counts, start, n_sweeps=6, seed=4).topic_word
+    )
 
 
 def test_topics_without_common_words_are_found_to_sampling_error():
@@ -169,10 +196,11 @@ def test_topics_without_common_words_are_found_to_sampling_error():
     per_topic = refined.topic_counts.sum(axis=1)
     assert per_topic.sum() == pytest.approx(n_documents * length, rel=1e-4)
     errors = np.abs(refined.topic_word - topics).sum(axis=1)
-    # With every token in its topic, the L1 error of m draws over S words has mean at most sqrt(S / m), and passes it by
-    # t with chance exp(-m t^2 / 2) (McDiarmid); t = 6 / sqrt(m) is once in 7e7. Smoothing moves at most 2 V eta / m.
-    # Tokens astray: at the posterior a token of a pure document of 40 is out of its topic with chance at most
-    # (alpha + eta) / 39 for each other topic, where alpha is learnt below 0.1: 2 x 0.11 / 39 < 0.006, twice in L1.
+    # With every token in its topic, the L1 error of m draws over S words has mean at most sqrt(S /
+    # m), and passes it by t with chance exp(-m t^2 / 2) (McDiarmid); t = 6 / sqrt(m) is once in
+    # 7e7. Smoothing moves at most 2 V eta / m. Tokens astray: at the posterior a token of a pure
+    # document of 40 is out of its topic with chance at most (alpha + eta) / 39 for each other
+    # topic, where alpha is learnt below 0.1: 2 x 0.11 / 39 < 0.006, twice in L1.
     bound = (np.sqrt(words_each) + 6) / np.sqrt(per_topic) + 2 * 60 * 0.01 / per_topic + 2 * 0.006
     assert np.all(refined.alpha < 0.1)
     assert np.all(errors < bound)
@@ -184,17 +212,22 @@ def test_a_word_that_never_occurs_keeps_the_prior():
     start = np.hstack([topics, np.zeros((2, 3))])
     refined = refine_topics(wider, start, n_sweeps=3, seed=0, eta=0.5)
     np.testing.assert_allclose(
-        refined.topic_word[:, 10:], 0.5 / (refined.topic_counts.sum(axis=1) + 13 * 0.5)[:, None] * np.ones(3), rtol=1e-5
+        refined.topic_word[:, 10:],
+        0.5 / (refined.topic_counts.sum(axis=1) + 13 * 0.5)[:, None] * np.ones(3),
+        rtol=1e-5,
     )
     np.testing.assert_allclose(refined.topic_word.sum(axis=1), 1)
 
 
 def test_empty_documents_change_nothing_but_the_prior():
     counts, topics = block_corpus(2, 5, 50, 20, seed=0)
-    with_empty = sparse.csr_array(sparse.vstack([counts, sparse.csr_array((7, 10))])).astype(np.int64)
+    with_empty = sparse.csr_array(sparse.vstack([counts, sparse.csr_array((7, 10))])).astype(
+        np.int64
+    )
     plain = refine_topics(counts, topics, n_sweeps=4, seed=0)
     padded = refine_topics(with_empty, topics, n_sweeps=4, seed=0)
-    # An empty document tells nothing of the prior either: its terms vanish from both sums of the fixed point.
+    # An empty document tells nothing of the prior either: its terms vanish from both sums of the
+    # fixed point.
     np.testing.assert_array_equal(plain.topic_word, padded.topic_word)
     np.testing.assert_allclose(plain.alpha, padded.alpha, rtol=1e-12)
 
@@ -208,9 +241,10 @@ def test_a_batch_joins_the_topics_that_are_known():
     np.testing.assert_array_equal(batch.words, np.unique(counts.indices))
     frequencies = np.asarray(counts.sum(axis=0)).ravel()[batch.words]
     np.testing.assert_allclose(batch.topic_counts.sum(axis=0), frequencies, rtol=1e-4)
-    # A word has eta = 0.01 of 10^6 counts in a foreign topic and 10^6 p in its own, so a token goes astray with odds of
-    # at most 10^-8 / p times the ratio of proportions, below 310 for 30 tokens and alpha = 0.1. Summed over the tokens,
-    # p cancels: at most 2 foreign topics x 10 words x 3.1e-6 of all tokens are astray, far below 1/1,000.
+    # A word has eta = 0.01 of 10^6 counts in a foreign topic and 10^6 p in its own, so a token goes
+    # astray with odds of at most 10^-8 / p times the ratio of proportions, below 310 for 30 tokens
+    # and alpha = 0.1. Summed over the tokens, p cancels: at most 2 foreign topics x 10 words x
+    # 3.1e-6 of all tokens are astray, far below 1/1,000.
     own = topics[:, batch.words] > 0
     assert batch.topic_counts[own].sum() > 0.999 * frequencies.sum()
 
@@ -220,7 +254,9 @@ def test_the_callback_sees_every_sweep_and_changes_nothing():
     seen = []
     watched = refine_topics(counts, topics, n_sweeps=5, seed=0, callback=seen.append)
     assert seen == [1, 2, 3, 4, 5]
-    np.testing.assert_array_equal(watched.topic_word, refine_topics(counts, topics, n_sweeps=5, seed=0).topic_word)
+    np.testing.assert_array_equal(
+        watched.topic_word, refine_topics(counts, topics, n_sweeps=5, seed=0).topic_word
+    )
 
 
 def test_the_prior_that_a_sampler_is_given_is_the_start():
@@ -239,7 +275,9 @@ def test_lanes_cover_every_document_once():
     tokens = Tokens.from_counts(mixed_corpus(n_documents=37)[0])
     for n_lanes in (1, 2, 16, 64):
         lanes = lane_spans(tokens.starts, n_lanes)
-        assert [document for first, last in lanes for document in range(first, last)] == list(range(37))
+        assert [document for first, last in lanes for document in range(first, last)] == list(
+            range(37)
+        )
         assert len(lanes) <= n_lanes
 
 
@@ -248,8 +286,8 @@ def test_a_word_too_frequent_for_exact_counts_is_refused():
     with pytest.raises(ValueError, match="at most") as error:
         Tokens.from_counts(counts)
     assert str(error.value) == (
-        "A word may occur at most 16,777,215 times in documents refined at once. Word 1 occurs 16,777,216 times. "
-        "Drop it, or call partial_fit on parts of the corpus."
+        "A word may occur at most 16,777,215 times in documents refined at once. Word 1 occurs "
+        "16,777,216 times. Drop it, or call partial_fit on parts of the corpus."
     )
 
 
@@ -262,7 +300,9 @@ def test_alpha_is_learnt_to_the_most_likely_one():
     alpha = learn_alpha(np.ones(3), exceedances(histogram), exceedances(lengths), 2_000)
     # The gradient of the Dirichlet-multinomial likelihood, written with digamma, vanishes there.
     total = alpha.sum()
-    gradient = np.sum(digamma(groups + alpha) - digamma(alpha), axis=0) - 2_000 * (digamma(25 + total) - digamma(total))
+    gradient = np.sum(digamma(groups + alpha) - digamma(alpha), axis=0) - 2_000 * (
+        digamma(25 + total) - digamma(total)
+    )
     scale = np.sum(digamma(groups + alpha) - digamma(alpha), axis=0)
     np.testing.assert_allclose(gradient / scale, 0, atol=1e-6)
 
@@ -270,11 +310,15 @@ def test_alpha_is_learnt_to_the_most_likely_one():
 def test_eta_is_learnt_to_the_most_likely_one():
     rng = np.random.default_rng(0)
     # Counts well above the cap of the histogram are among them: 100,000 tokens over 40 words.
-    counts = np.array([rng.multinomial(100_000, topic) for topic in rng.dirichlet(np.full(40, 0.3), size=3)]).T
+    counts = np.array(
+        [rng.multinomial(100_000, topic) for topic in rng.dirichlet(np.full(40, 0.3), size=3)]
+    ).T
     assert counts.max() > 4_096
     n_features = 50  # ten words that never occur
     eta = learn_eta(0.05, counts.astype(np.float32), n_features, 3_000)
     gain = np.sum(digamma(counts + eta) - digamma(eta))
-    loss = n_features * np.sum(digamma(counts.sum(axis=0) + n_features * eta) - digamma(n_features * eta))
+    loss = n_features * np.sum(
+        digamma(counts.sum(axis=0) + n_features * eta) - digamma(n_features * eta)
+    )
     assert gain / loss == pytest.approx(1, abs=1e-6)
     assert learn_eta(0.05, np.zeros((2, 3), dtype=np.float32), 2, 5) == 0.05

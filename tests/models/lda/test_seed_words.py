@@ -1,4 +1,6 @@
-"""Seed words: topics that are asked for come first, hold their words, and are not moved towards them."""
+"""Seed words: topics that are asked for come first, hold their words, and are not moved towards
+them.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,16 @@ def test_topics_come_in_the_order_of_their_seed_words_and_the_others_by_size(cor
     expected = np.array([0.4, 0.3, 0.2, 0.1])[:, None] * corpus.topics
     alone = np.where(expected / expected.sum(axis=0) > 0.9, corpus.topics, 0)
     seeds = {f"planted {topic}": leading(alone[topic]) for topic in order}
-    model = TensorLDA(4, seed_words=seeds, max_iter=20, random_state=0).fit(corpus.counts, words=words())
+    model = TensorLDA(4, seed_words=seeds, max_iter=20, random_state=0).fit(
+        corpus.counts, words=words()
+    )
     plain = TensorLDA(4, max_iter=20, random_state=0).fit(corpus.counts).topic_word_
-    for place, topic in enumerate(order):  # the prior may cost accuracy, but no more than sampling does
+    for place, topic in enumerate(
+        order
+    ):  # the prior may cost accuracy, but no more than sampling does
         error, of_nearest = (
-            np.abs(found - corpus.topics[topic]).sum(axis=-1) for found in (model.topic_word_[place], plain)
+            np.abs(found - corpus.topics[topic]).sum(axis=-1)
+            for found in (model.topic_word_[place], plain)
         )
         assert error < 2 * of_nearest.min()
     assert model.topic_labels()[: len(order)] == list(seeds)
@@ -48,7 +55,8 @@ def test_topics_come_in_the_order_of_their_seed_words_and_the_others_by_size(cor
 
 
 def test_seed_words_bring_together_what_the_documents_alone_keep_apart():
-    # Two pairs of words: a and b never occur together, and neither do c and d. Without seeds no topic has both.
+    # Two pairs of words: a and b never occur together, and neither do c and d. Without seeds no
+    # topic has both.
     rng = np.random.default_rng(0)
     topics = np.zeros((4, 24))
     for topic in range(4):
@@ -59,23 +67,32 @@ def test_seed_words_bring_together_what_the_documents_alone_keep_apart():
         for seeds in (None, {"first": ["w0", "w12"], "second": ["w6", "w18"]})
     )
     together = seeded.topic_word_[0, [0, 12]].min(), seeded.topic_word_[1, [6, 18]].min()
-    assert min(together) > 0.08  # each word is 0.3 of a quarter of all words: 0.15 of one of two topics
+    assert (
+        min(together) > 0.08
+    )  # each word is 0.3 of a quarter of all words: 0.15 of one of two topics
     assert plain.topic_labels() != seeded.topic_labels()
 
 
 def test_seeded_topics_are_those_of_the_documents_and_not_of_the_prior(corpus):
-    # Prior counts of a quarter of the uses of a word would raise its probability by a quarter if they were kept.
+    # Prior counts of a quarter of the uses of a word would raise its probability by a quarter if
+    # they were kept.
     expected = np.array([0.4, 0.3, 0.2, 0.1])[:, None] * corpus.topics
     word = int(np.argmax(np.where(expected / expected.sum(axis=0) > 0.9, corpus.topics, 0)[1]))
-    model = TensorLDA(4, seed_words=[[f"w{word}"]], max_iter=20, random_state=0).fit(corpus.counts, words=words())
+    model = TensorLDA(4, seed_words=[[f"w{word}"]], max_iter=20, random_state=0).fit(
+        corpus.counts, words=words()
+    )
     assert model.topic_word_[0, word] < 1.1 * corpus.topics[1, word]
     frequencies = np.asarray(corpus.counts.sum(axis=0)).ravel() / corpus.counts.sum()
-    assert np.abs(model.shares_ @ model.topic_word_ - frequencies).sum() < 0.02  # all words of the documents, once
+    assert (
+        np.abs(model.shares_ @ model.topic_word_ - frequencies).sum() < 0.02
+    )  # all words of the documents, once
 
 
 def test_a_model_with_seed_words_is_saved_cloned_and_merged(corpus, tmp_path):
     seeds = {"one": ["w1", "w2"]}
-    model = clone(TensorLDA(3, seed_words=seeds, max_iter=2, random_state=0)).fit(corpus.counts, words=words())
+    model = clone(TensorLDA(3, seed_words=seeds, max_iter=2, random_state=0)).fit(
+        corpus.counts, words=words()
+    )
     model.save(tmp_path / "model.npz")
     again = TensorLDA.load(tmp_path / "model.npz")
     assert again.topic_labels()[0] == "one"

@@ -1,4 +1,6 @@
-"""Topics are read off exact moments to rounding, and an estimate becomes the nearest distribution."""
+"""Topics are read off exact moments to rounding, and an estimate becomes the nearest
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from odeco.tensors.dense import symmetrize
 
 
 @given(
-    seed=st.integers(0, 2**32 - 1), k=st.integers(1, 6), concentration=st.floats(0.1, 20), n_words=st.integers(6, 30)
+    seed=st.integers(0, 2**32 - 1),
+    k=st.integers(1, 6),
+    concentration=st.floats(0.1, 20),
+    n_words=st.integers(6, 30),
 )
 def test_topics_are_read_off_exact_moments_to_rounding(seed, k, concentration, n_words):
     generator = np.random.default_rng(seed)
@@ -25,10 +30,16 @@ def test_topics_are_read_off_exact_moments_to_rounding(seed, k, concentration, n
     # Moments of words of the model, by undoing the correction of the theorem.
     second = (topics.T * (alpha / (a0 * (a0 + 1)))) @ topics
     pairs = second + a0 / (a0 + 1) * np.outer(mean, mean)
-    third = np.einsum("j,ja,jb,jc->abc", 2 * alpha / (a0 * (a0 + 1) * (a0 + 2)), topics, topics, topics)
+    third = np.einsum(
+        "j,ja,jb,jc->abc", 2 * alpha / (a0 * (a0 + 1) * (a0 + 2)), topics, topics, topics
+    )
     mixed = np.einsum("ab,c->abc", pairs, mean)
     mixed = mixed + mixed.transpose(0, 2, 1) + mixed.transpose(2, 0, 1)
-    triples = third + a0 / (a0 + 2) * mixed - 2 * a0**2 / ((a0 + 1) * (a0 + 2)) * np.einsum("a,b,c", mean, mean, mean)
+    triples = (
+        third
+        + a0 / (a0 + 2) * mixed
+        - 2 * a0**2 / ((a0 + 1) * (a0 + 2)) * np.einsum("a,b,c", mean, mean, mean)
+    )
     basis = np.linalg.qr(topics.T)[0]
     reduced = ReducedMoments(
         directions=np.eye(k),
@@ -49,7 +60,8 @@ def test_topics_are_read_off_exact_moments_to_rounding(seed, k, concentration, n
             return (pairs @ basis @ coordinates).T
 
     found = topics_for(a0, reduced, Exact(), seed=0)
-    # Whitening divides by eigenvalues of M₂, and M₃ was made by subtracting terms that are up to (α₀+1)/αⱼ times it.
+    # Whitening divides by eigenvalues of M₂, and M₃ was made by subtracting terms that are up to
+    # (α₀+1)/αⱼ times it.
     condition = np.linalg.cond(basis.T @ second @ basis)
     accuracy = 1e-10 * condition**1.5 * (1 + a0)
     if accuracy < 1e-2:
@@ -61,9 +73,11 @@ def test_topics_are_read_off_exact_moments_to_rounding(seed, k, concentration, n
 
 @pytest.mark.parametrize("concentration", [0.01, 1.0, 50.0])
 @pytest.mark.parametrize("strength", [0.0, 0.5, 0.99, 3.0])
-def test_the_moments_for_one_concentration_are_those_of_another_changed_in_one_direction(concentration, strength):
-    # Any symmetric triples will do. With a mean of norm 3 in whitened coordinates M₂ is indefinite, and what whitens
-    # the rest leaves that direction out.
+def test_the_moments_for_one_concentration_are_those_of_another_changed_in_one_direction(
+    concentration, strength
+):
+    # Any symmetric triples will do. With a mean of norm 3 in whitened coordinates M₂ is indefinite,
+    # and what whitens the rest leaves that direction out.
     generator = np.random.default_rng(0)
     root = generator.standard_normal((6, 6))
     pairs, triples = root @ root.T, symmetrize(generator.standard_normal((6, 6, 6)))
@@ -91,7 +105,8 @@ def test_the_projection_is_the_nearest_distribution(seed, size):
     assert 0 <= share[0] <= 0.5
     positive, total = row[row > 0].sum(), row.sum()
     if total > positive / 2:  # otherwise it is scaled otherwise
-        # The nearest point of a convex set: no other point lies on the far side of the hyperplane through it.
+        # The nearest point of a convex set: no other point lies on the far side of the hyperplane
+        # through it.
         gradient = (point - row / total) / variances
         assert gradient @ point <= gradient.min() + 1e-8 * np.abs(gradient).max()
 

@@ -28,8 +28,14 @@ def test_words_begin_with_a_letter_and_lose_what_follows_an_apostrophe():
 def test_words_are_pruned_by_documents_share_number_and_list():
     texts = ["the cat sat sat sat", "the dog sat", "the cat ran", "rare the dog"]
     counted = count_words(texts)
-    assert prune_words(counted, min_documents=2, max_share=0.5).words.tolist() == ["cat", "dog", "sat"]
-    assert prune_words(counted, min_documents=2, max_share=0.5, max_words=1).words.tolist() == ["sat"]
+    assert prune_words(counted, min_documents=2, max_share=0.5).words.tolist() == [
+        "cat",
+        "dog",
+        "sat",
+    ]
+    assert prune_words(counted, min_documents=2, max_share=0.5, max_words=1).words.tolist() == [
+        "sat"
+    ]
     # Without stop words "the" is there, if every document may hold it.
     kept = prune_words(counted, min_documents=3, max_share=1.0, stop_words=())
     assert kept.words.tolist() == ["the"]
@@ -38,13 +44,16 @@ def test_words_are_pruned_by_documents_share_number_and_list():
     with pytest.raises(VocabularyError) as caught:
         prune_words(counted, min_documents=3)
     assert str(caught.value) == (
-        "At least one word must be in 3 of the 4 documents or more, in at most 30% of them, and no stop word. None of "
-        "the 6 words is. Lower min_documents, raise max_share, or pass more documents."
+        "At least one word must be in 3 of the 4 documents or more, in at most 30% of them, and "
+        "no stop word. None of the 6 words is. Lower min_documents, raise max_share, or pass more "
+        "documents."
     )
 
 
 def test_given_words_are_counted_in_their_order_whatever_the_columns_were():
-    counted = CountedWords(sparse.csr_array(np.array([[1, 2, 4], [0, 3, 0]])), np.array(["b", "a", "B"]), 3)
+    counted = CountedWords(
+        sparse.csr_array(np.array([[1, 2, 4], [0, 3, 0]])), np.array(["b", "a", "B"]), 3
+    )
     chosen = select_words(counted, ["missing", "a", "b"])
     assert chosen.counts.toarray().tolist() == [[0, 2, 5], [0, 3, 0]]
     assert as_words([" Cat", "", "cat ", "Dog"]) == ["cat", "dog"]
@@ -55,14 +64,20 @@ def test_documents_without_a_word_and_no_documents_are_refused():
     with pytest.raises(VocabularyError) as caught:
         count_words(["1 2 3", "?"])
     assert str(caught.value) == (
-        "The documents must hold words: two letters or more. Got none in 2 documents. Check what was read."
+        "The documents must hold words: two letters or more. Got none in 2 documents. Check what "
+        "was read."
     )
     with pytest.raises(VocabularyError) as caught:
         count_words([], ["cat"])
-    assert str(caught.value) == "There must be at least one document. Got none. Check what was read."
+    assert (
+        str(caught.value) == "There must be at least one document. Got none. Check what was read."
+    )
     with pytest.raises(VocabularyError) as caught:
         as_words(["", " "])
-    assert str(caught.value) == "A vocabulary must hold at least one word. Got none. Write one word per line."
+    assert (
+        str(caught.value)
+        == "A vocabulary must hold at least one word. Got none. Write one word per line."
+    )
 
 
 def test_an_error_in_a_document_is_not_taken_for_one_about_words(tmp_path):
@@ -73,9 +88,13 @@ def test_an_error_in_a_document_is_not_taken_for_one_about_words(tmp_path):
 
 @pytest.mark.parametrize("tokenizer", ["words", "blanks"])
 def test_a_word_that_is_too_long_is_left_out_and_takes_no_memory(tokenizer):
-    # An array of texts takes the memory of its longest for each: one token of 100,000 characters among 1,000 words
-    # took 400 MB.
-    texts = [" ".join(f"word{place}x" for place in range(1_000)), "x" * 100_000 + " end", "y" * MAX_WORD_LENGTH]
+    # An array of texts takes the memory of its longest for each: one token of 100,000 characters
+    # among 1,000 words took 400 MB.
+    texts = [
+        " ".join(f"word{place}x" for place in range(1_000)),
+        "x" * 100_000 + " end",
+        "y" * MAX_WORD_LENGTH,
+    ]
     counted = count_words(texts, tokenizer=tokenizer)
     assert counted.words.dtype.itemsize == 4 * MAX_WORD_LENGTH
     assert counted.words.size == 1_002

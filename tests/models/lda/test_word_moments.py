@@ -61,7 +61,9 @@ def test_sums_are_the_mean_over_all_tuples_of_distinct_positions(document_weight
     sums.update(counts, document_weight)
     np.testing.assert_allclose(sums.first_moment(), first, atol=ROUNDING)
     np.testing.assert_allclose(pair_image(sums), pairs @ basis, atol=ROUNDING)
-    np.testing.assert_allclose(sums.pair_image_of(np.eye(4)[:, :2]), (pairs @ basis)[:, :2].T, atol=ROUNDING)
+    np.testing.assert_allclose(
+        sums.pair_image_of(np.eye(4)[:, :2]), (pairs @ basis)[:, :2].T, atol=ROUNDING
+    )
     np.testing.assert_allclose(sums.first_core(), basis.T @ first, atol=ROUNDING)
     np.testing.assert_allclose(sums.pair_core(), basis.T @ pairs @ basis, atol=ROUNDING)
     expected = np.einsum("abc,ai,bj,ck->ijk", triples, basis, basis, basis)
@@ -69,8 +71,8 @@ def test_sums_are_the_mean_over_all_tuples_of_distinct_positions(document_weight
 
 
 def test_in_many_directions_the_core_of_triples_has_single_precision():
-    # Above 64 directions products are in single precision. Each entry is a sum of 40 + 5 products and their repeated
-    # words: rounding is a few units of 2⁻²⁴ of the largest of them.
+    # Above 64 directions products are in single precision. Each entry is a sum of 40 + 5 products
+    # and their repeated words: rounding is a few units of 2⁻²⁴ of the largest of them.
     counts = small_corpus(0, n_documents=40)
     triples = enumerate_positions(counts)[2]
     basis = np.random.default_rng(0).standard_normal((5, 70))
@@ -83,18 +85,23 @@ def test_in_many_directions_the_core_of_triples_has_single_precision():
 def sample_of(counts, n_directions):
     """The only chunk of these documents, and its sample in a basis of the first words."""
     (chunk,) = count_chunks(as_counts(counts))
-    basis = np.eye(counts.shape[1], n_directions, dtype=np.float32 if n_directions > 64 else np.float64)
+    basis = np.eye(
+        counts.shape[1], n_directions, dtype=np.float32 if n_directions > 64 else np.float64
+    )
     inside = multiply(chunk.rows, basis, parallel=False)
     return chunk, inside, *sample_for_triples(chunk, inside)
 
 
 def test_a_sample_for_triples_has_the_sum_of_all_documents_on_average():
-    # Document i is kept with probability pᵢ = min(1, 48 ℓᵢ), by its leverage score ℓᵢ, and then has its weight over pᵢ.
-    # The number of documents has the variance Σ pᵢ(1 − pᵢ), the sum of weights Σ (1/pᵢ − 1) wᵢ²: four standard errors.
+    # Document i is kept with probability pᵢ = min(1, 48 ℓᵢ), by its leverage score ℓᵢ, and then has
+    # its weight over pᵢ. The number of documents has the variance Σ pᵢ(1 − pᵢ), the sum of weights
+    # Σ (1/pᵢ − 1) wᵢ²: four standard errors.
     counts = np.random.default_rng(0).poisson(0.3, size=(9_000, 80))
     chunk, all_inside, sample, inside = sample_of(counts, 70)
     rows = np.sqrt(chunk.pair)[:, None] * all_inside
-    chances = np.minimum(1, 48 * np.einsum("ni,ij,nj->n", rows, np.linalg.inv(rows.T @ rows), rows, optimize=True))
+    chances = np.minimum(
+        1, 48 * np.einsum("ni,ij,nj->n", rows, np.linalg.inv(rows.T @ rows), rows, optimize=True)
+    )
     assert chances.sum() <= 48 * 70
     assert len(inside) == sample.rows.shape[0] == sample.triple.size
     assert abs(len(inside) - chances.sum()) < 4 * np.sqrt(np.sum(chances * (1 - chances)))
@@ -138,18 +145,26 @@ def test_the_oracle_is_the_corrected_third_moment(seed, concentration):
     pure = 2 * concentration**2 / ((concentration + 1) * (concentration + 2))
     tensor = (
         triples
-        - mixed * (np.einsum("ab,c", pairs, first) + np.einsum("ac,b", pairs, first) + np.einsum("bc,a", pairs, first))
+        - mixed
+        * (
+            np.einsum("ab,c", pairs, first)
+            + np.einsum("ac,b", pairs, first)
+            + np.einsum("bc,a", pairs, first)
+        )
         + pure * np.einsum("a,b,c", first, first, first)
     )
     block = np.random.default_rng(seed).standard_normal((5, 3))
     answer = WordMoment(sparse.csr_array(counts), concentration).image(block)
-    np.testing.assert_allclose(answer, np.einsum("abc,bi,ci->ai", tensor, block, block), atol=ROUNDING)
+    np.testing.assert_allclose(
+        answer, np.einsum("abc,bi,ci->ai", tensor, block, block), atol=ROUNDING
+    )
 
 
 @given(alpha=st.lists(st.floats(0.05, 10), min_size=2, max_size=5))
 def test_the_correction_leaves_only_the_topics(alpha):
-    # In the basis of the topics the moments of words are those of the Dirichlet distribution itself:
-    # E[θᵢθⱼ] = αᵢ(αⱼ+δᵢⱼ)/α₀(α₀+1), and so on. The corrected ones must be diagonal, with the entries of the theorem.
+    # In the basis of the topics the moments of words are those of the Dirichlet distribution
+    # itself: E[θᵢθⱼ] = αᵢ(αⱼ+δᵢⱼ)/α₀(α₀+1), and so on. The corrected ones must be diagonal, with
+    # the entries of the theorem.
     a, a0, k = np.array(alpha), sum(alpha), len(alpha)
     unit = np.eye(k)
     pairs = (np.outer(a, a) + np.diag(a)) / (a0 * (a0 + 1))
@@ -169,7 +184,9 @@ def test_partitions_and_batches_give_the_sums_of_the_whole():
     basis = np.random.default_rng(1).standard_normal((5, 4))
     whole, parts = WordSums(5, basis), WordSums(5, basis)
     whole.update(counts)
-    for start in range(0, 48, 8):  # a multiple of the groups, so that a part deals its documents alike
+    for start in range(
+        0, 48, 8
+    ):  # a multiple of the groups, so that a part deals its documents alike
         part = WordSums(5, basis)
         part.update(counts[start : start + 8])
         parts = parts + part
@@ -253,7 +270,13 @@ def test_a_dropped_basis_is_no_longer_in_memory_and_the_sums_still_are():
 def test_short_and_empty_documents_are_counted_and_add_nothing():
     sums = WordSums(3)
     sums.update([[0, 0, 0], [1, 1, 0], [0, 0, 2], [1, 1, 1]])
-    assert (sums.n_documents, sums.n_empty, sums.n_short, sums.n_usable, sums.n_tokens) == (4, 1, 2, 1, 7)
+    assert (sums.n_documents, sums.n_empty, sums.n_short, sums.n_usable, sums.n_tokens) == (
+        4,
+        1,
+        2,
+        1,
+        7,
+    )
     np.testing.assert_allclose(sums.first_moment(), 1 / 3)
 
 
@@ -263,8 +286,8 @@ def test_another_vocabulary_is_refused_and_nothing_is_added():
     with pytest.raises(WordCountError) as caught:
         sums.update([[1, 1]])
     assert str(caught.value) == (
-        "All batches must share one vocabulary. It has 3 words. Got 2 columns. "
-        "Count the batch with the vectoriser of the first."
+        "All batches must share one vocabulary. It has 3 words. Got 2 columns. Count the batch "
+        "with the vectoriser of the first."
     )
     assert sums.n_documents == 1
 
@@ -273,15 +296,18 @@ def test_documents_without_a_triple_are_refused():
     with pytest.raises(WordCountError) as caught:
         WordMoment([[1, 1], [0, 0]])
     assert str(caught.value) == (
-        "At least one document must hold three words. Got 2 documents, 1 of them empty, and a vocabulary of "
-        "n_features=2. Join short documents, or loosen the pruning of the vocabulary."
+        "At least one document must hold three words. Got 2 documents, 1 of them empty, and a "
+        "vocabulary of n_features=2. Join short documents, or loosen the pruning of the "
+        "vocabulary."
     )
 
 
 def test_sums_that_were_not_asked_for_are_refused():
     sums = WordSums(2, np.eye(2), core=False)
     sums.update([[2, 2]])
-    with pytest.raises(ValueError, match=r"must be requested when sums are made\. These were not\."):
+    with pytest.raises(
+        ValueError, match=r"must be requested when sums are made\. These were not\."
+    ):
         sums.triple_core()
     with pytest.raises(ValueError, match=r"Sums must share their basis to be added\. Got two\."):
         sums + WordSums(2, 2 * np.eye(2), core=False)
@@ -293,11 +319,13 @@ def test_planted_documents_have_their_lengths_and_topics():
     np.testing.assert_array_equal(corpus.counts.sum(axis=1), lengths)
     np.testing.assert_allclose(corpus.topics.sum(axis=1), 1)
     np.testing.assert_allclose(corpus.proportions.sum(axis=1), 1)
-    # Given its proportions, a document of l words has l θμ of each on average, with at most that variance.
+    # Given its proportions, a document of l words has l θμ of each on average, with at most that
+    # variance.
     expected = lengths[:, None] * (corpus.proportions @ corpus.topics)
     deviations = (corpus.counts.toarray() - expected).sum(axis=0) / np.sqrt(expected.sum(axis=0))
     assert np.abs(deviations).max() < 5  # 20 words; a normal number is beyond 5 once in 1.7 million
     with pytest.raises(
-        ValueError, match=r"`topics` must hold a row of 20 words for each of the 2 numbers in `alpha`\."
+        ValueError,
+        match=r"`topics` must hold a row of 20 words for each of the 2 numbers in `alpha`\.",
     ):
         planted_topics(4, 20, [2.0, 1.0], topics=np.ones((2, 3)))

@@ -1,4 +1,6 @@
-"""Communities of graphs: memberships that are found, graphs that are taken, and that the estimator behaves."""
+"""Communities of graphs: memberships that are found, graphs that are taken, and that the estimator
+behaves.
+"""
 
 import copy
 
@@ -15,7 +17,13 @@ import odeco
 from odeco.models import Communities
 from odeco.models.mmsb.blocks import split_links
 from odeco.models.mmsb.graph import as_adjacency
-from odeco.models.mmsb.partition import count_communities, likeliest_partition, merge_blocks, refine_partition, rewired
+from odeco.models.mmsb.partition import (
+    count_communities,
+    likeliest_partition,
+    merge_blocks,
+    refine_partition,
+    rewired,
+)
 
 
 def planted(n_nodes, k, *, degree, ratio, concentration, seed):
@@ -34,7 +42,9 @@ def in_order(found, truth):
 
 
 def distance(found, truth):
-    """Return half of the mean L1 distance of memberships, which is the share that is in the wrong place."""
+    """Return half of the mean L1 distance of memberships, which is the share that is in the wrong
+    place.
+    """
     return np.abs(in_order(found, truth) - truth).sum(axis=1).mean() / 2
 
 
@@ -46,9 +56,9 @@ def test_scikit_learn_accepts_communities(estimator, check):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_shares_are_found_as_well_as_links_allow(seed):
-    # A node has some 60 links, and each goes through one of its communities. If it were known through which, a share
-    # would be known to √(π(1 − π)/60) ≤ 0.065, and all four of them to at most 4 x 0.065 / 2 = 0.13 in half of L1.
-    # Twice that, as it is not known.
+    # A node has some 60 links, and each goes through one of its communities. If it were known
+    # through which, a share would be known to √(π(1 − π)/60) ≤ 0.065, and all four of them to at
+    # most 4 x 0.065 / 2 = 0.13 in half of L1. Twice that, as it is not known.
     links, truth = planted(1500, 4, degree=60, ratio=20, concentration=1.0, seed=seed)
     model = Communities(4, random_state=seed).fit(links)
     assert distance(model.memberships_, truth) < 0.26
@@ -71,15 +81,19 @@ def blocks_of_nodes(sizes, seed, *, within=0.2, between=0.01, propensities=None)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("sizes", [(300, 300, 300), (500, 300, 100)])
 def test_the_block_matrix_of_blocks_is_that_of_the_links(sizes, seed):
-    # With the blocks known, a rate p over m pairs is known to √(p/m). They are not known here: nodes get shares that
-    # are known from d links each, so that about 1/d of a node's links is counted in another block than its own, at
-    # either end of a link: a rate may be off by 2/d of the rates that are mixed up, on top of four deviations.
+    # With the blocks known, a rate p over m pairs is known to √(p/m). They are not known here:
+    # nodes get shares that are known from d links each, so that about 1/d of a node's links is
+    # counted in another block than its own, at either end of a link: a rate may be off by 2/d of
+    # the rates that are mixed up, on top of four deviations.
     links, group = blocks_of_nodes(sizes, seed)
     model = Communities(3, random_state=seed).fit(links)
     shares = in_order(model.memberships_, np.eye(3)[group])
     assert np.all(shares.argmax(axis=1) == group)
     order = [int(np.argmax(np.all(shares[:, [a]] == model.memberships_, axis=0))) for a in range(3)]
-    found, truth = model.block_matrix_[np.ix_(order, order)], np.where(np.eye(3, dtype=bool), 0.2, 0.01)
+    found, truth = (
+        model.block_matrix_[np.ix_(order, order)],
+        np.where(np.eye(3, dtype=bool), 0.2, 0.01),
+    )
     n_pairs = np.outer(sizes, sizes) / np.where(np.eye(3, dtype=bool), 2, 1)
     least_degree = 0.2 * min(sizes) + 0.01 * (900 - min(sizes))
     allowed = 4 * np.sqrt(truth / n_pairs) + 2 / least_degree * 0.2
@@ -88,10 +102,11 @@ def test_the_block_matrix_of_blocks_is_that_of_the_links(sizes, seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_block_matrix_of_mixed_nodes_is_found(seed):
-    # The concentration is given, because it says how far nodes are mixed, and the rates follow from that. The third
-    # eigenvalue of the expected links is degree x (ratio − 1)/(ratio + k − 1)/(1 + α₀) = 25 for degree 60, and noise,
-    # of operator norm 2√60 = 15, turns its eigenvector by an angle of sine √60/25 = 0.31. A rate is quadratic in the
-    # eigenvectors: it may be off by the square of that, a tenth of the rates within.
+    # The concentration is given, because it says how far nodes are mixed, and the rates follow from
+    # that. The third eigenvalue of the expected links is degree x (ratio − 1)/(ratio + k − 1)/(1 +
+    # α₀) = 25 for degree 60, and noise, of operator norm 2√60 = 15, turns its eigenvector by an
+    # angle of sine √60/25 = 0.31. A rate is quadratic in the eigenvectors: it may be off by the
+    # square of that, a tenth of the rates within.
     links, _ = planted(1500, 4, degree=60, ratio=20, concentration=1.0, seed=seed)
     rate = 60 / 1500 / (20 / 4 + 3 / 4)
     found = Communities(4, concentration=1.0, random_state=seed).fit(links).block_matrix_
@@ -102,8 +117,9 @@ def test_the_block_matrix_of_mixed_nodes_is_found(seed):
 
 @pytest.mark.slow
 def test_nodes_of_one_community_may_have_very_different_numbers_of_links():
-    # Degrees differ by a factor of nine. The node with the fewest expects 300 x 0.2 x 5/3 / 3 = 33 links in its block,
-    # and 1.7 in each other: the chance that another gets more is below 1e-8, and 900 nodes have it.
+    # Degrees differ by a factor of nine. The node with the fewest expects 300 x 0.2 x 5/3 / 3 = 33
+    # links in its block, and 1.7 in each other: the chance that another gets more is below 1e-8,
+    # and 900 nodes have it.
     propensities = np.tile(np.array([1 / 3, 5 / 3, 3.0]) / (5 / 3), 300)
     links, group = blocks_of_nodes((300, 300, 300), 0, propensities=propensities)
     model = Communities("auto", random_state=0).fit(links)
@@ -113,9 +129,10 @@ def test_nodes_of_one_community_may_have_very_different_numbers_of_links():
 
 @pytest.mark.slow
 def test_parts_of_communities_are_not_counted_as_communities():
-    # Two camps of 200 nodes, in each of which two halves are linked twice as often within as between. A node has 62
-    # links, and noise ends at 2√62 = 16. The expected links have the eigenvalues 62, 58 for the camps and 20 for the
-    # halves: four parts are told from chance. Two camps have a modularity of 60/62 - 1/2, four halves of 40/62 - 1/4.
+    # Two camps of 200 nodes, in each of which two halves are linked twice as often within as
+    # between. A node has 62 links, and noise ends at 2√62 = 16. The expected links have the
+    # eigenvalues 62, 58 for the camps and 20 for the halves: four parts are told from chance. Two
+    # camps have a modularity of 60/62 - 1/2, four halves of 40/62 - 1/4.
     rng = np.random.default_rng(0)
     part = np.repeat(np.arange(4), 100)
     camp = part // 2
@@ -126,14 +143,16 @@ def test_parts_of_communities_are_not_counted_as_communities():
     assert counted.distinguishable == 4
     assert counted.selected == 2
     assert (
-        "2 were selected: finer partitions are less likely" in Communities("auto", random_state=0).fit(links).summary()
+        "2 were selected: finer partitions are less likely"
+        in Communities("auto", random_state=0).fit(links).summary()
     )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_unequal_blocks_with_unequal_degrees_are_all_counted(seed):
-    # The smallest block has 60 of 960 nodes. Its nodes have some 12 of their 17 links within the block, where degrees
-    # let expect one: the eigenvalue 12/17 = 0.7 is above that of chance, 2/√17 = 0.49.
+    # The smallest block has 60 of 960 nodes. Its nodes have some 12 of their 17 links within the
+    # block, where degrees let expect one: the eigenvalue 12/17 = 0.7 is above that of chance, 2/√17
+    # = 0.49.
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(5), [400, 250, 150, 100, 60])
     propensities = np.exp(0.5 * rng.normal(size=group.size))
@@ -152,20 +171,27 @@ def test_a_rewired_graph_has_the_degrees_and_the_links_between_blocks():
     blocks = np.eye(3)[group]
     np.testing.assert_array_equal(drawn @ blocks, links @ blocks)
     assert np.mean(drawn.data > 1) < 0.01
-    # Of 160 x 159 / 2 pairs, a random graph links few of those that were linked: a fifth within blocks.
+    # Of 160 x 159 / 2 pairs, a random graph links few of those that were linked: a fifth within
+    # blocks.
     assert drawn.multiply(links).sum() < links.sum() / 2
 
 
 def test_moves_of_nodes_find_the_planted_partition():
     links, group = blocks_of_nodes((120, 80, 60), 1)
-    wrong = np.where(np.random.default_rng(0).random(260) < 0.4, np.random.default_rng(1).integers(0, 3, 260), group)
+    wrong = np.where(
+        np.random.default_rng(0).random(260) < 0.4,
+        np.random.default_rng(1).integers(0, 3, 260),
+        group,
+    )
     _, labels = refine_partition(as_adjacency(links), wrong, 3, np.random.default_rng(0))
     np.testing.assert_array_equal(labels, group)
 
 
 def test_parts_of_blocks_are_merged_again():
     links, group = blocks_of_nodes((120, 80, 60), 1)
-    parts = 3 * np.random.default_rng(0).integers(0, 3, 260) + group  # each block is cut into three at random
+    parts = (
+        3 * np.random.default_rng(0).integers(0, 3, 260) + group
+    )  # each block is cut into three at random
     labels = merge_blocks(as_adjacency(links), parts, 3)
     np.testing.assert_array_equal(labels[:, None] == labels, group[:, None] == group)
 
@@ -186,7 +212,11 @@ def test_the_block_matrix_implies_the_links_and_no_more_than_one_for_a_pair(seed
     rng = np.random.default_rng(seed)
     sizes = np.maximum(rng.lognormal(2.8, 0.9, 40), 4).astype(int)
     links, _ = blocks_of_nodes(
-        sizes, seed, within=0.5, between=0.01, propensities=np.exp(0.5 * rng.normal(size=sizes.sum()))
+        sizes,
+        seed,
+        within=0.5,
+        between=0.01,
+        propensities=np.exp(0.5 * rng.normal(size=sizes.sum())),
     )
     model = Communities(40, random_state=0).fit(links)
     shares, rates = model.memberships_, model.block_matrix_
@@ -197,7 +227,8 @@ def test_the_block_matrix_implies_the_links_and_no_more_than_one_for_a_pair(seed
 
 @pytest.mark.parametrize("concentration", [0.01, 1.0])
 def test_hidden_links_tell_how_mixed_nodes_are(concentration):
-    # The candidates are a factor of two apart at the most; pure nodes and mixed ones, a factor of a hundred.
+    # The candidates are a factor of two apart at the most; pure nodes and mixed ones, a factor of a
+    # hundred.
     links, _ = planted(1200, 3, degree=50, ratio=20, concentration=concentration, seed=0)
     chosen = float(Communities(3, random_state=0).fit(links).prior_.sum())
     assert abs(np.log10(chosen / concentration)) < 1
@@ -223,8 +254,8 @@ def test_profiles_that_span_too_little_still_give_a_block_matrix():
 
 @pytest.mark.parametrize(("n_nodes", "k"), [(400, 2), (400, 4), (900, 5)])
 def test_auto_finds_the_number_of_planted_communities(n_nodes, k):
-    # The k-th eigenvalue of the expected links is about degree x (ratio − 1)/(ratio + k − 1)/(1 + α₀), 18 for k = 5;
-    # noise ends at about twice the root of the degree, 11.
+    # The k-th eigenvalue of the expected links is about degree x (ratio − 1)/(ratio + k − 1)/(1 +
+    # α₀), 18 for k = 5; noise ends at about twice the root of the degree, 11.
     links, _ = planted(n_nodes, k, degree=30, ratio=20, concentration=0.3, seed=k)
     assert Communities("auto", random_state=0).fit(links).n_components_ == k
 
@@ -232,14 +263,20 @@ def test_auto_finds_the_number_of_planted_communities(n_nodes, k):
 def test_a_random_graph_has_one_community():
     rng = np.random.default_rng(0)
     links = np.triu(rng.random((600, 600)) < 0.05, 1)
-    assert count_communities(as_adjacency(sparse.csr_array((links | links.T).astype(float)))).selected == 1
+    assert (
+        count_communities(as_adjacency(sparse.csr_array((links | links.T).astype(float)))).selected
+        == 1
+    )
 
 
 def test_dense_sparse_and_tables_give_the_same_bits():
     links, _ = planted(200, 2, degree=20, ratio=20, concentration=0.3, seed=0)
     names = [f"node {i}" for i in range(200)]
     table = pd.DataFrame(links.toarray(), columns=names)
-    models = [Communities(2, random_state=0).fit(each) for each in (links, links.toarray(), links.tocoo(), table)]
+    models = [
+        Communities(2, random_state=0).fit(each)
+        for each in (links, links.toarray(), links.tocoo(), table)
+    ]
     for model in models[1:]:
         np.testing.assert_array_equal(model.memberships_, models[0].memberships_)
     assert list(models[3].feature_names_in_) == names
@@ -283,9 +320,13 @@ def test_graphs_of_networkx_itself_are_taken():
 
 def test_links_of_a_directed_graph_count_at_both_ends_and_loops_at_none():
     directed = np.array([[5, 1, 0], [0, 0, 2], [0, 0, 0]])
-    np.testing.assert_array_equal(as_adjacency(directed).toarray(), [[0, 1, 0], [1, 0, 2], [0, 2, 0]])
+    np.testing.assert_array_equal(
+        as_adjacency(directed).toarray(), [[0, 1, 0], [1, 0, 2], [0, 2, 0]]
+    )
     weighted = np.array([[0.0, 0.5, 0.0], [0.5, 0.0, 1.5], [0.0, 1.5, 0.0]])
-    np.testing.assert_array_equal(as_adjacency(weighted).toarray(), [[0, 2, 0], [2, 0, 6], [0, 6, 0]])
+    np.testing.assert_array_equal(
+        as_adjacency(weighted).toarray(), [[0, 2, 0], [2, 0, 6], [0, 6, 0]]
+    )
 
 
 def test_new_nodes_are_placed_by_their_links():
@@ -295,7 +336,8 @@ def test_new_nodes_are_placed_by_their_links():
     placed = model.transform(new)
     assert placed.shape == (100, 3)
     old = in_order(np.vstack([model.memberships_, placed]), truth)
-    # Nearly all nodes have one community; what 50 links say about a new node they say about an old one.
+    # Nearly all nodes have one community; what 50 links say about a new node they say about an old
+    # one.
     right = old.argmax(axis=1) == truth.argmax(axis=1)
     assert right[500:].mean() > right[:500].mean() - 4 * np.sqrt(0.25 / 100)
     np.testing.assert_array_equal(model.predict(new), placed.argmax(axis=1))
@@ -305,21 +347,26 @@ def test_new_nodes_are_placed_by_their_links():
 def test_a_drawn_graph_has_the_degrees_and_the_communities_of_the_graph():
     links, _ = planted(500, 3, degree=40, ratio=30, concentration=0.2, seed=2)
     model = Communities(3, random_state=0).fit(links)
-    drawn = model.sample()
+    drawn = model.sample(random_state=0)
     assert (drawn != drawn.T).nnz == 0
     assert not drawn.diagonal().any()
-    # 10,000 links of a Poisson number, less loops (a share of 1/n of them): four deviations are 4 %.
+    # 10,000 links of a Poisson number, less loops (a share of 1/n of them): four deviations are 4
+    # %.
     assert drawn.sum() == pytest.approx(links.sum(), rel=0.05)
     again = Communities(3, random_state=0).fit(drawn)
     agree = in_order(again.memberships_, model.memberships_).argmax(axis=1) == model.labels_
-    # By chance they agree in no more than the share of the largest community; this is nearer to all than to that.
+    # By chance they agree in no more than the share of the largest community; this is nearer to all
+    # than to that.
     chance = np.bincount(model.labels_).max() / 500
     assert agree.mean() > (1 + chance) / 2
 
 
 def test_likelihood_is_higher_with_the_right_number():
     links, _ = planted(600, 3, degree=50, ratio=30, concentration=0.2, seed=1)
-    scores = [Communities(k, random_state=0).fit(links[:500, :500]).score(links[500:, :500]) for k in (1, 3)]
+    scores = [
+        Communities(k, random_state=0).fit(links[:500, :500]).score(links[500:, :500])
+        for k in (1, 3)
+    ]
     assert scores[1] > scores[0]
 
 
@@ -417,7 +464,9 @@ KARATE = """
 
 
 def test_what_is_said_of_links_is_what_the_graph_has():
-    """Mixed nodes take up links between communities in the model, so that its block matrix would say too much."""
+    """Mixed nodes take up links between communities in the model, so that its block matrix would
+    say too much.
+    """
     links, _ = planted(300, 2, degree=30, ratio=30, concentration=0.5, seed=8)
     model = Communities(2, random_state=0).fit(links)
     own = model.memberships_.argmax(axis=1)
@@ -431,13 +480,17 @@ def test_what_is_said_of_links_is_what_the_graph_has():
         members = own == community
         inside = dense[members][:, members].sum() / (members.sum() * (members.sum() - 1))
         outside = dense[members][:, ~members].mean()
-        text = f"{members.sum()} nodes, {inside:.2g} links between two of them, {outside:.2g} to a node outside"
+        text = (
+            f"{members.sum()} nodes, {inside:.2g} links between two of them, {outside:.2g} to a "
+            "node outside"
+        )
         assert text in model.summary()
 
 
 @pytest.mark.parametrize("order", range(4))
 def test_the_karate_club_splits_in_two_in_any_order_of_its_members(order):
-    # A single split for the concentration put 32 of 34 members into one community in one order out of eight.
+    # A single split for the concentration put 32 of 34 members into one community in one order out
+    # of eight.
     edges = np.array([pair.split("-") for pair in KARATE.split()], dtype=int)
     members = np.random.default_rng(order).permutation(34)
     links = np.zeros((34, 34))
@@ -449,7 +502,8 @@ def test_the_karate_club_splits_in_two_in_any_order_of_its_members(order):
 
 
 def test_communities_that_links_do_not_show_are_not_called_clear():
-    # Links drawn by chance alone, and nodes that are taken to be mixed: there is nothing to tell apart.
+    # Links drawn by chance alone, and nodes that are taken to be mixed: there is nothing to tell
+    # apart.
     rng = np.random.default_rng(0)
     links = np.triu(rng.random((15, 15)) < 0.2, 1).astype(float)
     summary = Communities(2, concentration=4.0, random_state=0).fit(links + links.T).summary()

@@ -1,4 +1,6 @@
-"""Communities from batches of links: no matter how links are cut, ordered, saved, killed or interrupted."""
+"""Communities from batches of links: no matter how links are cut, ordered, saved, killed or
+interrupted.
+"""
 
 import numpy as np
 import pytest
@@ -107,7 +109,9 @@ def test_a_stream_of_links_goes_on_from_a_file_to_the_last_bit(n_before, tmp_pat
 def test_rows_go_on_from_a_file_with_the_next_node(tmp_path):
     links, _ = two_groups()
     started().partial_fit(links[:33]).save(tmp_path / "links.npz")
-    assert_same(Communities.load(tmp_path / "links.npz").partial_fit(links[33:]), started().fit(links))
+    assert_same(
+        Communities.load(tmp_path / "links.npz").partial_fit(links[33:]), started().fit(links)
+    )
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -132,13 +136,25 @@ def test_too_few_links_are_said_when_communities_are_wanted():
 @pytest.mark.parametrize(
     ("batch", "n_nodes", "text"),
     [
-        (np.zeros((3, 4)), 80, "Edges must be an array of two nodes each, or two nodes and a weight. Got shape (3, 4)"),
+        (
+            np.zeros((3, 4)),
+            80,
+            "Edges must be an array of two nodes each, or two nodes and a weight. Got shape (3, 4)",
+        ),
         (np.array([[0, 80]]), 80, "Nodes of edges must be whole numbers from 0 to 79"),
         (np.array([[0, 1.5]]), 80, "Nodes of edges must be whole numbers from 0 to 79"),
         (np.array([[0, 1, -1.0]]), 80, "weights of links must not be negative. Got -1."),
-        (np.array([[0, 1]]), 90, "`n_nodes` must be the same for all batches. Got 90, and 80 before."),
+        (
+            np.array([[0, 1]]),
+            90,
+            "`n_nodes` must be the same for all batches. Got 90, and 80 before.",
+        ),
         (np.ones((2, 3)), None, "X has 3 features, but Communities is expecting 80 features"),
-        (np.ones((81, 80)), None, "A batch must not have more rows than there are nodes. Got shape (81, 80)."),
+        (
+            np.ones((81, 80)),
+            None,
+            "A batch must not have more rows than there are nodes. Got shape (81, 80).",
+        ),
         (-np.ones((1, 80)), None, "weights of links must not be negative. Got -1."),
     ],
 )
@@ -202,7 +218,9 @@ def test_an_interrupt_at_any_line_leaves_a_stream_of_links_as_it_was():
         return lambda: model.partial_fit(edges[40:80], n_nodes=30)
 
     def state(model):
-        return {name: array.tolist() for name, array in model._learnt.stream.to_arrays("stream").items()}
+        return {
+            name: array.tolist() for name, array in model._learnt.stream.to_arrays("stream").items()
+        }
 
     after = Communities(2).partial_fit(edges[:80], n_nodes=30)._learnt.stream.links().toarray()
     moments = moments_of(push(copy_of(begun)), places)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -11,8 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from odeco._util.types import FloatArray
+from odeco.display.style import diverging_colours
 from odeco.display.tables import shortened
 from odeco.models.engine.fit import Info
+from odeco.online.halves import SplitHalf
 from odeco.privacy.report import PrivacyReport
 
 #: A text lists at most this many components, and names at most this many columns for each.
@@ -24,24 +25,18 @@ _MAX_UNCLEAR = 6
 #: Width and height in inches of a panel that has no `size`.
 PANEL_SIZE = (5.2, 4.2)
 
-#: The height of a line of text and the width of a letter in a figure, in inches; and the most names along one side.
+#: The height of a line of text and the width of a letter in a figure, in inches; and the most names
+#: along one side.
 LINE, LETTER, MAX_TICKS = 0.19, 0.08, 60
-
-#: A component is unclear if fewer of its rows than this share are assigned to it.
-_UNCLEAR = 0.75
 
 #: A notebook shows at most this many components.
 _MAX_BRIEF = 10
 
-#: Components are well apart if this share of rows is assigned to its own component, and overlap down to the second.
-_WELL_APART, _OVERLAPPING = 0.95, 0.75
-
-#: And guessing the largest component for all rows must leave errors, this share of which is avoided.
-_MIN_GAIN = 0.5
-
 
 class Panel(Protocol):
-    """A part of a figure: data that can be drawn. It may have a `size`, width and height in inches."""
+    """A part of a figure: data that can be drawn. It may have a `size`, width and height in
+    inches.
+    """
 
     def draw(self, axes: Any) -> None:
         """Draw it on Matplotlib axes."""
@@ -97,7 +92,8 @@ class Description:
     Attributes
     ----------
     verdict : str
-        One sentence: what was found, and whether to rely on it.
+        One sentence: what was found, and whether to rely on it. If it is empty, `conclude` states
+        the support.
     facts : tuple of str
         Further sentences.
     components : tuple of ComponentRow
@@ -109,7 +105,8 @@ class Description:
     sizes : tuple of pairs of str
         What was learnt from, such as the number of rows, for the top of the page.
     columns : tuple of int
-        The columns of rows that tell components apart, the best first; the page shows them for typical rows.
+        The columns of rows that tell components apart, the best first; the page shows them for
+        typical rows.
     """
 
     verdict: str
@@ -122,26 +119,68 @@ class Description:
 
     def caution(self, component: str) -> str:
         """Return a warning that names the components that are unclear; nothing if all are clear."""
-        unclear = [f"{number} ({each.doubt})" for number, each in enumerate(self.components) if each.doubt]
+        unclear = [
+            f"{number} ({each.doubt})" for number, each in enumerate(self.components) if each.doubt
+        ]
         if not unclear:
             return ""
         more = f", and {len(unclear) - _MAX_UNCLEAR} more" if len(unclear) > _MAX_UNCLEAR else ""
         listed = ", ".join(unclear[:_MAX_UNCLEAR]) + more
         verb = "is" if len(unclear) == 1 else "are"
-        return f"{len(unclear)} of {len(self.components)} {verb} unclear. Take care with {component} {listed}."
+        return (
+            f"{len(unclear)} of {len(self.components)} {verb} unclear. Take care with {component} "
+            f"{listed}."
+        )
 
-    def with_facts(self, info: Info, privacy: PrivacyReport | None) -> Description:
-        """Return the description with the facts that every model states: how k was chosen, convergence, privacy."""
+    def conclude(
+        self,
+        info: Info,
+        component: str,
+        *,
+        privacy: PrivacyReport | None = None,
+        halves: SplitHalf | None = None,
+    ) -> Description:
+        """Return the description with what every model states: its support, selection, cautions and
+        guarantee.
+        """
+        k = len(self.components)
         facts = list(self.facts)
+        components = self.components
+        support = "" if halves is None else halves.describe(component, plural(component))
+        verdict = self.verdict
+        if not verdict and info.gain_over_one < 0:
+            verdict = (
+                f"One {component} explains the data better than {k} {plural(component)} do (BIC)."
+            )
+        if not verdict:
+            verdict = support or f"{k} {component if k == 1 else plural(component)}."
+        elif support:
+            facts.insert(0, support)
+        if halves is not None:
+            counted = zip(
+                components, halves.found_again.tolist(), halves.is_established.tolist(), strict=True
+            )
+            components = tuple(
+                each
+                if established
+                else replace(
+                    each, doubt=f"found again in {count} of {halves.n_halves} half-samples"
+                )
+                for each, count, established in counted
+            )
+        facts += info.cautions.tolist()
         if info.tried.size:
-            facts.append(_selection(info))
-            if 0 < info.n_groups < info.selected:
-                facts.append(_groups(info))
+            facts.append(_selection(info, component))
         if privacy is None and not info.converged:
             facts.append(f"{info.n_iter} iterations were not enough to converge; raise max_iter.")
         if privacy is not None:
-            facts.append(f"Private: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}; {privacy.neighbours}.")
-        return replace(self, facts=tuple(facts))
+            facts.append(
+                f"Private: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}; "
+                f"{privacy.neighbours}."
+            )
+        elif halves is None and k > 1:
+            facts.append("Not checked on halves: model.split_half(X).")
+        return replace(self, verdict=verdict, facts=tuple(facts), components=components)
 
     def __str__(self) -> str:
         lines = [self.verdict, *self.facts]
@@ -153,16 +192,19 @@ class Description:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return the essentials for a notebook: verdict, facts, and components with their shares as bars."""
-        rows = [
-            f"<tr><td>{number}</td><td>{_share_html(each.weight)}</td><td style='text-align:left'>{escape(each.text)}"
-            f"{f' <em>({escape(each.doubt)})</em>' if each.doubt else ''}</td></tr>"
-            for number, each in enumerate(self.components[:_MAX_BRIEF])
-        ]
+        """Return the essentials for a notebook: verdict, facts, and components with their shares as
+        bars.
+        """
+        rows = []
+        for number, each in enumerate(self.components[:_MAX_BRIEF]):
+            doubt = f" <em>({escape(each.doubt)})</em>" if each.doubt else ""
+            text = f"<td style='text-align:left'>{escape(each.text)}{doubt}</td>"
+            rows.append(f"<tr><td>{number}</td><td>{_share_html(each.weight)}</td>{text}</tr>")
         more = len(self.components) - _MAX_BRIEF
         rest = f"<p>… and {more} more; summary() lists them.</p>" if more > 0 else ""
         facts = "".join(f"<br>{escape(fact)}" for fact in self.facts)
-        return f"<div><p><strong>{escape(self.verdict)}</strong>{facts}</p><table>{''.join(rows)}</table>{rest}</div>"
+        heading = f"<p><strong>{escape(self.verdict)}</strong>{facts}</p>"
+        return f"<div>{heading}<table>{''.join(rows)}</table>{rest}</div>"
 
     def figure(self) -> Any:
         """Return a Matplotlib figure with all panels beside each other."""
@@ -173,6 +215,8 @@ def draw_panels(panels: Sequence[Panel]) -> Any:
     """Return a Matplotlib figure with panels beside each other."""
     from matplotlib.figure import Figure  # Matplotlib takes half a second, and may be missing
 
+    if not panels:
+        return Figure()
     widths, heights = zip(*(getattr(panel, "size", PANEL_SIZE) for panel in panels), strict=True)
     figure = Figure(figsize=(sum(widths), max(heights)), layout="constrained")
     row = figure.subplots(1, len(panels), width_ratios=widths, squeeze=False)[0]
@@ -188,62 +232,16 @@ def _share_html(weight: float | None) -> str:
     return f"<span style='{bar}'></span> {weight:.0%}"
 
 
-#: Certainties were fitted to planted tables of this many rows and more.
-_FEWEST_ROWS = 60
-
-
-def _selection(info: Info) -> str:
-    """Return how certain a number of components is that was selected by cross-validation."""
-    k, others = info.selected, [str(number) for number in info.tried[info.tried_as_good] if number != info.selected]
-    text = f"{k} was selected by cross-validation"
-    certain = {"at least": info.at_least if k > 1 else math.nan, "exactly": info.exactly}
-    stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
-    if stated and info.n_samples < _FEWEST_ROWS:
-        text += f" (how certain that is, is not known for fewer than {_FEWEST_ROWS} rows)"
-    elif stated:
-        text += f" ({'; '.join(stated)}{_conditions(info)})"
+def _selection(info: Info, component: str) -> str:
+    """Return how the number of components was selected, and which others fit almost as well."""
+    k = info.selected
+    others = [str(number) for number in info.tried[info.tried_as_good] if number != k]
+    text = f"Cross-validation chose {k} {component if k == 1 else plural(component)}"
     if others:
-        text += f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} nearly as good"
+        text += f"; {' and '.join(others)} {'fits' if len(others) == 1 else 'fit'} almost as well"
     if k == info.tried.max():
         text += "; no larger number was tried"
     return f"{text}."
-
-
-def _conditions(info: Info) -> str:
-    """Return what must hold for the certainty of a selected number, where the rows cast doubt on it."""
-    one = "answers of one class" if info.doubt == "scale" else "rows of one state"
-    needed = {
-        "every group has the shape of a component": 0 < info.n_groups < info.selected,
-        f"{one} do not depend on each other": bool(info.doubt),
-        "rows are independent draws (within components their order is not random, as in a series)": info.ordered,
-    }
-    conditions = [condition for condition, doubted in needed.items() if doubted]
-    return f", if {' and '.join(conditions)}" if conditions else ""
-
-
-def _groups(info: Info) -> str:
-    """Return that components may be parts of one group, or that rows are too few to tell."""
-    if info.most_groups == info.selected:
-        return (
-            "Between some components there are too few rows to tell whether these are groups of their own: joined "
-            f"where that is not clear, they form {_groups_number(info.n_groups)}."
-        )
-    return (
-        "Several components may describe one group whose shape is not that of a component: joined where they overlap "
-        f"({info.overlap:.0%} of the largest possible entropy) or where there is no gap between their rows, they form "
-        f"{groups_text(info)}."
-    )
-
-
-def groups_text(info: Info) -> str:
-    """Return the number of groups in words, or from the least to the largest that there may be."""
-    if info.most_groups > info.n_groups:
-        return f"{info.n_groups} to {info.most_groups} groups"
-    return _groups_number(info.n_groups)
-
-
-def _groups_number(number: int) -> str:
-    return "1 group" if number == 1 else f"{number} groups"
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,9 +268,14 @@ class HeatMap:
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height in inches: room for the names, and for as many lines of text as there are names."""
+        """Width and height in inches: room for the names, and for as many lines of text as there
+        are names.
+        """
         n_rows, n_columns = (min(number, MAX_TICKS) for number in self.values.shape)
-        left, below = (LETTER * max(map(len, map(shortened, names)), default=0) for names in (self.rows, self.columns))
+        left, below = (
+            LETTER * max(map(len, map(shortened, names)), default=0)
+            for names in (self.rows, self.columns)
+        )
         below *= self._is_upright
         width, height = LINE * n_columns + left + 1.4, LINE * n_rows + below + 0.6
         return max(PANEL_SIZE[0], width), max(PANEL_SIZE[1], height)
@@ -285,56 +288,33 @@ class HeatMap:
     def draw(self, axes: Any) -> None:
         """Draw it on Matplotlib axes."""
         most = float(np.abs(self.values).max(initial=0.0)) or 1.0
-        colours = {"cmap": "RdBu_r", "vmin": -most} if self.diverging else {"cmap": "Blues", "vmin": 0.0}
-        drawn = axes.imshow(self.values, vmax=most, aspect="auto", interpolation="nearest", **colours)
+        colours: dict[str, Any] = {"cmap": "Blues", "vmin": 0.0}
+        if self.diverging:
+            colours = {"cmap": diverging_colours(), "vmin": -most}
+        drawn = axes.imshow(
+            self.values, vmax=most, aspect="auto", interpolation="nearest", **colours
+        )
         for axis, names in ((axes.xaxis, self.columns), (axes.yaxis, self.rows)):
             every = -(-len(names) // MAX_TICKS)
             # A dollar sign in a name does not begin a formula.
-            axis.set_ticks(range(0, len(names), every), list(map(shortened, names[::every])), parse_math=False)
+            axis.set_ticks(
+                range(0, len(names), every), list(map(shortened, names[::every])), parse_math=False
+            )
         axes.tick_params(axis="x", labelrotation=90 if self._is_upright else 0)
         axes.figure.colorbar(drawn, ax=axes, label=self.label)
 
 
 def plural(name: str) -> str:
     """Return the plural of a noun."""
-    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
-
-
-def separation_verdict(posterior: FloatArray, component: str, record: str = "row") -> str:
-    """Return how well components are separated, by their posterior for rows that were drawn from the model (n x k).
-
-    The expected share of rows that are assigned to their own component says little if one component has nearly all
-    rows, as it is then high for any guess. So it is compared with always guessing the largest component.
-    """
-    k, share, guess = posterior.shape[1], float(posterior.max(axis=1).mean()), float(posterior.mean(axis=0).max())
-    gain = (share - guess) / (1 - guess) if guess < 1 else 0.0
-    if share >= _OVERLAPPING and gain < _MIN_GAIN:
-        return (
-            f"{k} {plural(component)}, hardly apart: {share:.0%} of {record}s can be assigned to their own "
-            f"{component}, and {guess:.0%} by always guessing the largest."
-        )
-    verdict = "well apart" if share >= _WELL_APART else "overlapping" if share >= _OVERLAPPING else "hardly apart"
-    return f"{k} {plural(component)}, {verdict}: the {component} of {share:.0%} of {record}s can be identified."
-
-
-def doubts(posterior: FloatArray, component: str) -> list[str]:
-    """Return for each component why it is unclear, by the posterior for rows that were drawn from the model (n x k).
-
-    It is unclear if rows of the component are often assigned to another one. The text of a clear component is empty.
-    """
-    k = posterior.shape[1]
-    assigned = np.eye(k)[posterior.argmax(axis=1)]
-    confusion = (posterior.T @ assigned) / np.maximum(posterior.sum(axis=0), 1e-12)[:, None]
-    texts = []
-    for number, shares in enumerate(confusion):
-        others = np.where(np.arange(k) == number, 0.0, shares)
-        other, unclear = int(others.argmax()), k > 1 and shares[number] < _UNCLEAR
-        texts.append(f"{others[other]:.0%} of its rows look like {component} {other}" if unclear else "")
-    return texts
+    if name.endswith("y"):
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith("s") else f"{name}s"
 
 
 def number_text(value: float, digits: int = 4) -> str:
-    """Return a number with this many digits, without an exponent unless it is very large or small."""
+    """Return a number with this many digits, without an exponent unless it is very large or
+    small.
+    """
     return f"{value:,.0f}" if 10 ** min(digits, 3) <= abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
@@ -344,6 +324,8 @@ def component_names(weights: FloatArray) -> list[str]:
 
 
 def most_characteristic(heights: FloatArray) -> list[list[int]]:
-    """Return for each component (row) the few columns where it is furthest from zero, the furthest first."""
+    """Return for each component (row) the few columns where it is furthest from zero, the furthest
+    first.
+    """
     places = np.argsort(-np.abs(heights), axis=1, kind="stable")[:, :_MAX_COLUMNS]
     return [[int(place) for place in row] for row in places]

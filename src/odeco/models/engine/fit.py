@@ -1,4 +1,6 @@
-"""What every model has learnt: parameters, context, facts about the fit, sufficient statistics, fitted attributes."""
+"""What every model has learnt: parameters, context, facts about the fit, sufficient statistics,
+fitted attributes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from odeco._util.types import BoolArray, FloatArray, IndexArray
 
 @dataclass(frozen=True, eq=False)
 class Statistics(State):
-    """Sufficient statistics of rows: a sum over rows, so that threads and streams need only `+` and `scaled`.
+    """Sufficient statistics of rows: a sum over rows, so that threads and streams need only `+` and
+    `scaled`.
 
     Attributes
     ----------
@@ -31,12 +34,18 @@ class Statistics(State):
 
     def __add__(self, other: Self) -> Self:
         return replace(
-            self, **{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+            self,
+            **{
+                each.name: getattr(self, each.name) + getattr(other, each.name)
+                for each in fields(self)
+            },
         )
 
     def scaled(self, factor: float) -> Self:
         """Return the statistics, multiplied by a factor."""
-        return replace(self, **{each.name: factor * getattr(self, each.name) for each in fields(self)})
+        return replace(
+            self, **{each.name: factor * getattr(self, each.name) for each in fields(self)}
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,22 +70,15 @@ class Info(State):
     init : str
         Which start was the best.
     tried, tried_scores, tried_as_good : array
-        The numbers of components that were tried, in rising order, the score of each on held-out data (NaN if it was
-        ruled out before), and whether it is about as good as the one selected.
+        The numbers of components that were tried, in rising order, the score of each on held-out
+        data (NaN if it was ruled out before), and whether it is about as good as the one selected.
     selected : int
         The number of components that was selected among these; 0 if it was given.
-    at_least, exactly : float
-        The probability that there are no fewer components than selected, and that there are no more either.
-    overlap : float
-        How much the selected components overlap, from 0 to 1.
-    n_groups, most_groups : int
-        The number of groups after components that may be parts of one are joined, and after only those are that are so
-        by strong evidence; 0 if it is not known.
-    doubt : str
-        What was found that the model rules out (`assumptions` of sequences, sources and classes); empty if nothing was.
-    ordered : bool
-        Whether the order of rows within the selected components is not random, so that `at_least` and `exactly`, which
-        are those of independent draws, may not hold.
+    gain_over_one : float
+        By how much the log-likelihood exceeds that of one component, less what the further
+        parameters cost by the Bayesian information criterion; NaN if it is not known.
+    cautions : array of str
+        What was found that the model rules out (`assumptions` of models), a sentence each.
     """
 
     n_samples: int = array_field(kind="i", low=0)
@@ -88,19 +90,19 @@ class Info(State):
     tried_scores: FloatArray = array_field("tried", nan=True, default=np.zeros(0))
     tried_as_good: BoolArray = array_field("tried", kind="b", default=np.zeros(0, bool))
     selected: int = array_field(kind="i", low=0, default=0)
-    at_least: float = array_field(low=0, high=1, nan=True, default=math.nan)
-    exactly: float = array_field(low=0, high=1, nan=True, default=math.nan)
-    overlap: float = array_field(low=0, high=1 + 1e-9, nan=True, default=math.nan)
-    n_groups: int = array_field(kind="i", low=0, default=0)
-    most_groups: int = array_field(kind="i", low=0, default=0)
-    doubt: str = array_field(kind="U", default="")
-    ordered: bool = array_field(kind="b", default=False)
+    gain_over_one: float = array_field(nan=True, default=math.nan)
+    cautions: Any = array_field(None, kind="U", default=np.zeros(0, np.str_))
 
     def check(self) -> None:
         """Require one score for every number that was tried, and a best one."""
         sizes = {self.tried.size, self.tried_scores.size, self.tried_as_good.size}
-        require(len(sizes) == 1, "it must have a score for every number of components that was tried")
-        require(not self.tried.size or bool(self.tried_as_good.any()), "one number of components must be the best")
+        require(
+            len(sizes) == 1, "it must have a score for every number of components that was tried"
+        )
+        require(
+            not self.tried.size or bool(self.tried_as_good.any()),
+            "one number of components must be the best",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +114,8 @@ class Fit(State):
     params : State
         The parameters of the model, of the type `Spec.Params`.
     context : State
-        What belongs to the data and not to the parameters (categories, vocabulary, variance floor), of the type
-        `Spec.Context`.
+        What belongs to the data and not to the parameters (categories, vocabulary, variance floor),
+        of the type `Spec.Context`.
     info : Info
         Facts about the fit.
     """
@@ -129,7 +131,9 @@ def largest_first(params: Any) -> Any:
 
 
 class fitted(property):  # noqa: N801 - used as a declaration, like property
-    """A fitted attribute: a path into the fit such as ``"params.weights"``, or a function of the fit."""
+    """A fitted attribute: a path into the fit such as ``"params.weights"``, or a function of the
+    fit.
+    """
 
     def __init__(self, path: str | Callable[[Fit], Any], doc: str) -> None:
         get = path if callable(path) else lambda fit: reduce(getattr, path.split("."), fit)

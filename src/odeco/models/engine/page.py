@@ -1,7 +1,10 @@
-"""The page of a latent-variable model: verdict, components, figure, tables, how many there are, guarantee."""
+"""The page of a latent-variable model: verdict, components, figure, tables, how many there are,
+guarantee.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +29,8 @@ _LONG = 12
 #: The strongest shade of a cell, in per cent of the colour.
 _SHADE = 45
 
-#: This number of typical rows is shown for each component, with at most the second number of columns.
+#: This number of typical rows is shown for each component, with at most the second number of
+#: columns.
 _N_TYPICAL, _MAX_COLUMNS = 3, 8
 
 #: A row is typical of a component if it belongs to it with at least this probability.
@@ -42,6 +46,7 @@ def write_model_report(
     lengths: Any = None,
     remark: str = "",
     command: str | None = None,
+    check: bool = True,
 ) -> None:
     """Write a fitted model as one HTML page that needs no network.
 
@@ -54,20 +59,27 @@ def write_model_report(
     title : str, optional
         The heading; by default it names the model.
     rows : array, optional
-        Rows to show: in the figure, and as typical rows of each component. The page of a private model shows none.
+        The rows that the model was fitted to: they are shown in the figure, and as typical rows of
+        each component, and components are checked on halves of them. The page of a private model
+        shows none.
     lengths : array of int, optional
         The lengths of sequences, if rows are sequences.
     remark : str
         A line to add to the facts about the model.
     command : str, optional
         The command that makes the model again.
+    check : bool
+        Whether the components are checked on random halves of `rows`, if they were not yet: some
+        six fits.
 
     Examples
     --------
     >>> import numpy as np, tempfile
     >>> from odeco.models import TensorMixture
     >>> from odeco.models.engine.page import write_model_report
-    >>> rows = np.random.default_rng(0).standard_normal((300, 2)) + np.repeat([[0], [9], [18]], 100, axis=0)
+    >>> rows = np.random.default_rng(0).standard_normal((300, 2)) + np.repeat(
+    ...     [[0], [9], [18]], 100, axis=0
+    ... )
     >>> model = TensorMixture(3, random_state=0).fit(rows)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_model_report(model, f"{folder}/page.html", title="Three clusters", rows=rows)
@@ -75,27 +87,36 @@ def write_model_report(
     privacy = getattr(model, "privacy_", None)
     if privacy is not None:
         rows = None
+    if rows is not None and check and model._learnt.halves is None and model.n_components_ > 1:
+        with contextlib.suppress(
+            ValueError
+        ):  # halves of few rows may be too few: then the page says "not checked"
+            model.split_half(rows, **({} if lengths is None else {"lengths": lengths}))
     described, info = model._describe(model._rows_to_show(rows, lengths)), model._learnt.fit.info
     figures, name = Figures(), model._SPEC.component
     typical = None if rows is None else _typical_rows(model, described, rows)
-    sections = [
-        Section(
-            f"The {plural(name)}",
-            parts().components(described.components, name.capitalize()),
-            " ".join(filter(None, (*described.facts, remark))),
-        ),
-        Section("Figure" if len(described.panels) == 1 else "Figures", _drawn(described, figures)),
-        *(_section(each) for each in described.tables),
-        *([] if typical is None else [_section(typical)]),
-        *([_how_many(info, name, figures)] if info.tried.size > 1 else []),
-        *([privacy_section(privacy)] if privacy is not None else []),
-        again_section(command, privacy=privacy),
-    ]
-    sizes = described.sizes or (("rows", f"{model.n_samples_seen_:,}"), ("columns", f"{model.n_features_in_:,}"))
+    lead = " ".join(filter(None, (*described.facts, remark)))
+    cards = parts().components(described.components, name.capitalize())
+    sections = [Section(f"The {plural(name)}", cards, lead)]
+    if described.panels:
+        heading = "Figure" if len(described.panels) == 1 else "Figures"
+        sections.append(Section(heading, _drawn(described, figures)))
+    sections += [_section(each) for each in described.tables]
+    if typical is not None:
+        sections.append(_section(typical))
+    if info.tried.size > 1:
+        sections.append(_how_many(info, name, figures))
+    if privacy is not None:
+        sections.append(privacy_section(privacy))
+    sections.append(again_section(command, privacy=privacy))
+    sizes = described.sizes or (
+        ("rows", f"{model.n_samples_seen_:,}"),
+        ("columns", f"{model.n_features_in_:,}"),
+    )
     facts = {
         **dict(sizes),
         plural(name): f"{len(described.components):,}" + (" (selected)" if info.tried.size else ""),
-        "largest": f"{max(each.weight or 0.0 for each in described.components):.0%}",
+        "largest": f"{max((each.weight or 0.0 for each in described.components), default=0.0):.0%}",
     }
     write_page(
         path,
@@ -110,13 +131,17 @@ def write_model_report(
 
 
 def _drawn(described: Description, figures: Figures) -> Markup:
-    """Return the panels beside each other as far as there is room, and wide ones below each other."""
+    """Return the panels beside each other as far as there is room, and wide ones below each
+    other.
+    """
     wide: list[Markup] = []
     narrow: list[Markup] = []
     with drawn_in():
         for panel in described.panels:
             figure = draw_panels([panel])
-            made = figures.html(figure, f"{getattr(panel, 'label', 'A figure')}. {described.verdict}")
+            made = figures.html(
+                figure, f"{getattr(panel, 'label', 'A figure')}. {described.verdict}"
+            )
             (wide if figure.get_figwidth() > HALF else narrow).append(made)
     return Markup().join([*wide, *([beside(*narrow)] if narrow else [])])
 
@@ -134,25 +159,33 @@ def _section(given: PageTable) -> Section:
 
 
 def _typical_rows(model: Any, described: Description, rows: Any) -> PageTable | None:
-    """Return the rows with the largest likelihood among those of each component; None for models without a posterior.
+    """Return the rows with the largest likelihood among those of each component; None for models
+    without a posterior.
 
-    They lie where the component has most of its rows, so they show it better than the rows of the largest posterior,
-    which lie far away from all other components.
+    They lie where the component has most of its rows, so they show it better than the rows of the
+    largest posterior, which lie far away from all other components.
     """
     if not described.columns:
         return None
     shares, likelihoods = model._posterior(rows)
-    cells, names, columns = np.asarray(rows), model._names(), described.columns[:_MAX_COLUMNS]
+    cells, names, columns = model._cells(rows), model._names(), described.columns[:_MAX_COLUMNS]
     listed = []
     for component in range(shares.shape[1]):
-        own = np.flatnonzero((shares.argmax(axis=1) == component) & (shares[:, component] >= _CLEARLY))
+        own = np.flatnonzero(
+            (shares.argmax(axis=1) == component) & (shares[:, component] >= _CLEARLY)
+        )
         for place in own[np.argsort(-likelihoods[own], kind="stable")[:_N_TYPICAL]].tolist():
             values = [_cell(cells[place, column]) for column in columns]
-            listed.append([str(component), f"{place:,}", f"{shares[place, component]:.0%}", *values])
+            listed.append(
+                [str(component), f"{place:,}", f"{shares[place, component]:.0%}", *values]
+            )
     record = model._SPEC.record
     return PageTable(
         f"Typical {record}s",
-        f"Of each {model._SPEC.component}, the {record}s with the largest likelihood. They are numbered from 0.",
+        (
+            f"Of each {model._SPEC.component}, the {record}s with the largest likelihood. They "
+            "are numbered from 0."
+        ),
         [model._SPEC.component, record, "probability", *(names[column] for column in columns)],
         listed,
     )
@@ -175,9 +208,15 @@ class _Curve:
         chosen = self.selected
         place = int(np.flatnonzero(self.tried == chosen)[0])
         axes.plot(self.tried, self.scores, "o-", markersize=4)
-        axes.plot(chosen, self.scores[place], "o", markersize=11, fillstyle="none", color=LIGHT.warm)
+        axes.plot(
+            chosen, self.scores[place], "o", markersize=11, fillstyle="none", color=LIGHT.warm
+        )
         axes.annotate(
-            f"{chosen} selected", (chosen, self.scores[place]), (0, -16), textcoords="offset points", ha="left"
+            f"{chosen} selected",
+            (chosen, self.scores[place]),
+            (0, -16),
+            textcoords="offset points",
+            ha="left",
         )
         axes.set(xlabel=f"number of {plural(self.name)}", ylabel="score on held-out data")
         axes.margins(y=0.25)
@@ -190,7 +229,8 @@ def _how_many(info: Info, name: str, figures: Figures) -> Section:
     with drawn_in():
         _Curve(info.tried, info.tried_scores, info.selected, name).draw(figure.subplots())
     lead = (
-        f"How well models with different numbers of {plural(name)} predict data that they were not fitted to; higher "
-        "is better. The smallest number that none of the next three clearly beats is selected."
+        f"How well models with different numbers of {plural(name)} predict data that they were "
+        "not fitted to; higher is better. The smallest number that none of the next three "
+        "clearly beats is selected."
     )
     return Section(f"How many {plural(name)} there are", figures.html(figure, lead), lead)

@@ -1,20 +1,27 @@
 """Parameters of estimators, declared once: default, constraint, help text and command-line option.
 
-An estimator is a dataclass whose fields are made by `param`. Its signature, the check of its parameters before a fit
-and its options of ``odeco learn`` follow from the declaration.
+An estimator is a dataclass whose fields are made by `param`. Its signature, the check of its
+parameters before a fit and its options of ``odeco learn`` follow from the declaration.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from odeco._util.arguments import check_choice, check_count, check_norm_bound, check_number, float_or_auto
+from odeco._util.arguments import (
+    check_choice,
+    check_count,
+    check_norm_bound,
+    check_number,
+    float_or_auto,
+)
+from odeco._util.state import is_texts
 from odeco.privacy.calibration import check_delta, check_epsilon
 
 
@@ -25,7 +32,8 @@ class Constraint:
     Attributes
     ----------
     check : callable
-        Takes the name and the value of a parameter; returns the value as the library needs it, or raises.
+        Takes the name and the value of a parameter; returns the value as the library needs it, or
+        raises.
     kind : callable
         Makes a value of its text on the command line.
     choices : tuple of str
@@ -38,7 +46,12 @@ class Constraint:
 
 
 def param(
-    default: Any, constraint: Constraint | None = None, text: str = "", *, option: str = "", positional: bool = False
+    default: Any,
+    constraint: Constraint | None = None,
+    text: str = "",
+    *,
+    option: str = "",
+    positional: bool = False,
 ) -> Any:
     """Declare a parameter of an estimator.
 
@@ -75,9 +88,35 @@ def count(low: int = 1, high: int | None = None) -> Constraint:
     return Constraint(lambda name, value: check_count(name, value, low, high), int)
 
 
-def number(low: float = 0.0, high: float = math.inf) -> Constraint:
-    """Require a number in a range, its ends included."""
+def count_or_flag() -> Constraint:
+    """Require a whole number, True for one, or False for none."""
+
+    def check(name: str, value: Any) -> int:
+        return int(value) if isinstance(value, bool) else check_count(name, value, 0)
+
+    return Constraint(check, int)
+
+
+def number(low: float = 0.0, high: float = sys.float_info.max) -> Constraint:
+    """Require a finite number in a range, its ends included."""
     return Constraint(lambda name, value: check_number(name, value, low, high, closed=True), float)
+
+
+def _check_kinds(name: str, value: Any) -> dict[str, str] | None:
+    """Return the kinds that a user gives to columns; they are compared with a table later."""
+    if value is None:
+        return None
+    is_mapping = isinstance(value, Mapping)
+    if not is_mapping or not all(isinstance(each, str) for pair in value.items() for each in pair):
+        raise ValueError(
+            f"`{name}` must be a dict of the names of columns and their kinds. Got {value!r}. "
+            "Pass for instance {'visits': 'count', 'zip': 'category'}."
+        )
+    return dict(value)
+
+
+#: Kinds of columns, by their names.
+COLUMN_KINDS = Constraint(_check_kinds)
 
 
 def choice(*choices: str) -> Constraint:
@@ -94,22 +133,25 @@ def optional(constraint: Constraint) -> Constraint:
     """Require None, or what another constraint requires."""
     check = constraint.check
     return Constraint(
-        lambda name, value: None if value is None else check(name, value), constraint.kind, constraint.choices
+        lambda name, value: None if value is None else check(name, value),
+        constraint.kind,
+        constraint.choices,
     )
 
 
-def or_auto(
-    check: Callable[[str, Any], Any], kind: Callable[[Any], Any] = str, texts: tuple[str, ...] = ("auto",)
-) -> Constraint:
-    """Require one of some texts, usually "auto" only, or what a check requires."""
+def or_auto(check: Callable[[str, Any], Any], kind: Callable[[Any], Any] = str) -> Constraint:
+    """Require "auto", or what a check requires."""
     return Constraint(
-        lambda name, value: value if isinstance(value, str) and value in texts else check(name, value), kind
+        lambda name, value: (
+            value if isinstance(value, str) and value == "auto" else check(name, value)
+        ),
+        kind,
     )
 
 
-def n_components(default: Any, *texts: str) -> Any:
-    """Declare the number of components; `texts` are other ways than "auto" to select it."""
-    return param(default, or_auto(check_count, texts=("auto", *texts)), option="-k", positional=True)
+def n_components(default: Any) -> Any:
+    """Declare the number of components."""
+    return param(default, or_auto(check_count), option="-k", positional=True)
 
 
 def _check_jobs(name: str, value: Any) -> int | None:
@@ -121,7 +163,9 @@ _STANDARDIZE: dict[str, Any] = {"auto": "auto", "yes": True, "no": False}
 
 def _check_standardize(name: str, value: Any) -> Any:
     if not isinstance(value, bool | np.bool_) and not (isinstance(value, str) and value == "auto"):
-        raise ValueError(f"`{name}` must be True, False or 'auto'. Got {value!r}. Pass one of these.")
+        raise ValueError(
+            f"`{name}` must be True, False or 'auto'. Got {value!r}. Pass one of these."
+        )
     return value if isinstance(value, str) else bool(value)
 
 
@@ -147,9 +191,11 @@ PATH = Constraint(_check_path)
 
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters as a file can hold them: paths as texts. A context may hold arrays, lists and dicts."""
+    """Return parameters as a file can hold them: paths as texts. A context may hold arrays, lists
+    and dicts.
+    """
     return {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
         for name, value in parameters.items()
-        if not hasattr(value, "shape") and not isinstance(value, list | dict)
+        if not hasattr(value, "shape") and (is_texts(value) or not isinstance(value, list | dict))
     }

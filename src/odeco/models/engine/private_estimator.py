@@ -1,4 +1,6 @@
-"""Estimators that can be private: their parameters, and the fit to records that only a data holder reads."""
+"""Estimators that can be private: their parameters, and the fit to records that only a data holder
+reads.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,19 @@ from sklearn.utils.validation import validate_data
 
 from odeco._util.arguments import check_unmasked
 from odeco.models.engine.estimator import Estimator
-from odeco.models.engine.parameters import DELTA, EPSILON, NORM_BOUND, PATH, RELATION, optional, param
+from odeco.models.engine.parameters import (
+    DELTA,
+    EPSILON,
+    NORM_BOUND,
+    PATH,
+    RELATION,
+    optional,
+    param,
+)
 from odeco.models.engine.spec import Learnt, Spec
+from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
-from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums
 
 
@@ -24,7 +34,10 @@ class PrivateEstimator(Estimator):
     """An estimator that can be private: it has `_hold`, and its specification `learn_privately`."""
 
     epsilon: float | None = param(
-        None, EPSILON, "Fit under differential privacy; smaller is more private.", option="--epsilon"
+        None,
+        EPSILON,
+        "Fit under differential privacy; smaller is more private.",
+        option="--epsilon",
     )
     delta: float | None = param(
         None, DELTA, "For --epsilon: far below one over the number of records.", option="--delta"
@@ -33,22 +46,33 @@ class PrivateEstimator(Estimator):
     ledger: str | os.PathLike[str] | None = param(None, optional(PATH))
 
     def _hold(self, X: Any, spec: Any, *, groups: Any) -> tuple[Any, Any]:
-        """Return a data holder of private records, and the public context; no message may depend on a record."""
+        """Return a data holder of private records, and the public context; no message may depend on
+        a record.
+        """
         raise NotImplementedError
 
     def _learn_privately(
         self, X: Any, spec: Spec, guarantee: Guarantee, seed: int, groups: Any, side: dict[str, Any]
     ) -> Learnt:
-        """Return what is learnt of private records: all data leave through the releases of `PrivateSums`."""
+        """Return what is learnt of private records: all data leave through the releases of
+        `PrivateSums`.
+        """
         holder, base = self._hold(X, spec, groups=groups, **side)
-        k, relation = spec.settings.n_components or holder.n_features, spec.settings.neighbour_relation
+        k, relation = (
+            spec.settings.n_components or holder.n_features,
+            spec.settings.neighbour_relation,
+        )
         record = (spec.protected or spec.record) if groups is None else "user"
         if holder.n_records < k:  # both are public
             raise ValueError(
-                f"There must be at least as many {record}s as {spec.component}s. Got {holder.n_records} and "
-                f"n_components={k}. Pass fewer."
+                f"There must be at least as many {record}s as {spec.component}s. Got "
+                f"{holder.n_records} and n_components={k}. Pass fewer."
             )
-        public = "their number is public" if groups is None else f"which {spec.record} is whose is public"
+        public = (
+            "their number is public"
+            if groups is None
+            else f"which {spec.record} is whose is public"
+        )
         sums = PrivateSums(
             guarantee,
             holder.n_records,
@@ -63,7 +87,9 @@ class PrivateEstimator(Estimator):
 
 @dataclass(eq=False, repr=False)
 class PrivateRowsEstimator(PrivateEstimator):
-    """A model of rows of numbers that can be private: it needs a bound on the norm of rows, given or chosen."""
+    """A model of rows of numbers that can be private: it needs a bound on the norm of rows, given
+    or chosen.
+    """
 
     norm_bound: float | Literal["auto"] | None = param(
         None,
@@ -82,29 +108,41 @@ class PrivateRowsEstimator(PrivateEstimator):
         y : object
             Ignored.
         sample_weight : array of float, optional
-            How often each row counts; by default once. A row of weight 0 is left out, whatever it holds. A private
-            model refuses weights.
+            How often each row counts; by default once. A row of weight 0 is left out, whatever it
+            holds. A private model refuses weights.
         groups : array of labels, optional
-            For private models: which user each row belongs to; public. The guarantee is then for all rows of one user,
-            and every user counts once, with the mean over own rows.
+            For private models: which user each row belongs to; public. The guarantee is then for
+            all rows of one user, and every user counts once, with the mean over own rows.
         """
         return self._fit(X, sample_weight, groups=groups)
 
-    def _hold(self, X: Any, spec: Any, *, groups: Any = None) -> tuple[BoundedRows | UnboundedRows, Any]:
+    def _hold(
+        self, X: Any, spec: Any, *, groups: Any = None
+    ) -> tuple[BoundedRows | UnboundedRows, Any]:
         """Return a holder of private rows, without a message that depends on one of them.
 
-        What NumPy makes of a list, and what it says about a cell that is not a number, depends on the cells. So only
-        arrays of numbers are accepted, and whether a number is finite is not checked here.
+        What NumPy makes of a list, and what it says about a cell that is not a number, depends on
+        the cells. So only arrays of numbers are accepted, and whether a number is finite is not
+        checked here.
         """
-        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
+        types = (
+            {dtype.kind for dtype in X.dtypes}
+            if hasattr(X, "dtypes") and hasattr(X, "iloc")
+            else None
+        )
         if types is None and not isinstance(X, np.ndarray):
             raise TypeError(
-                f"Private rows must be a NumPy array or a table of numbers. Got {type(X).__name__}. Convert them."
+                "Private rows must be a NumPy array or a table of numbers. Got "
+                f"{type(X).__name__}. Convert them."
             )
         if not (types or {X.dtype.kind}) <= set("iufb"):
-            raise TypeError("Private rows must be numbers. Got another type of array or column. Convert them.")
+            raise TypeError(
+                "Private rows must be numbers. Got another type of array or column. Convert them."
+            )
         check_unmasked(X, "array X")
-        with np.errstate(all="ignore"):  # a warning about a number beyond double precision would depend on the rows
+        with np.errstate(
+            all="ignore"
+        ):  # a warning about a number beyond double precision would depend on the rows
             rows = validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)
         spec.check_private_features(rows.shape[1])
         norm_bound = spec.settings.norm_bound

@@ -1,11 +1,13 @@
-"""Learning in one pass: rows are cut into blocks of fixed sizes, and a model is updated by one block at a time.
+"""Learning in one pass: rows are cut into blocks of fixed sizes, and a model is updated by one
+block at a time.
 
-The result depends on the rows and their order, and not on where batches end. A stream is immutable: an update returns
-a new one, so an error or an interrupt loses nothing.
+The result depends on the rows and their order, and not on where batches end. A stream is immutable:
+an update returns a new one, so an error or an interrupt loses nothing.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,10 +31,12 @@ class Forgetting:
     Attributes
     ----------
     rate : callable
-        Takes the number of rows so far and that of the block; returns the weight of the mean of the block.
+        Takes the number of rows so far and that of the block; returns the weight of the mean of the
+        block.
     averaged : bool
-        Whether the reported model is that of a second sum, which forgets nothing. It averages the noise of single
-        blocks away, while the sum that forgets leaves the first blocks behind quickly.
+        Whether the reported model is that of a second sum, which forgets nothing. It averages the
+        noise of single blocks away, while the sum that forgets leaves the first blocks behind
+        quickly.
     """
 
     rate: Callable[[float, float], float]
@@ -44,21 +48,32 @@ class Forgetting:
         return total.scaled((1 - rate) * (n + b) / n) + new.scaled(rate * (n + b) / b)
 
 
-#: Rows a fraction f of the way back to the first count 1 − f times, so three quarters of the rows count. This forgets
-#: faster than Cappé and Moulines (2009), which a good start allows.
+#: Rows a fraction f of the way back to the first count 1 − f times, so three quarters of the rows
+#: count. This forgets faster than Cappé and Moulines (2009), which a good start allows.
 LINEAR = Forgetting(lambda n, b: 2 * b / (n + 2 * b))
 
-#: A block counts as its share of all rows to the power 0.7: below one, so that statistics of worse models are
-#: forgotten; above a half, so that the noise of single blocks averages out (Cappé and Moulines 2009).
+#: A block counts as its share of all rows to the power 0.7: below one, so that statistics of worse
+#: models are forgotten; above a half, so that the noise of single blocks averages out (Cappé and
+#: Moulines 2009).
 POWER = Forgetting(lambda n, b: (b / (n + b)) ** 0.7)
+
+
+#: Blocks of 8,192 rows in random order differ in the shares of 50 components by 3 % of the rows.
+#: From this part on, rows are called sorted.
+_MOVED_BY_ORDER = 0.1
+
+_SORTED = (
+    "Rows look sorted: blocks differ in the shares of components by far more than chance, and a "
+    "stream of sorted rows is worse than a fit. Shuffle the rows, or fit them at once."
+)
 
 
 class Buffer:
     """Rows that wait for their block, in chunks whose sizes at least halve.
 
-    Appending rows merges the last chunks, so a row is copied at most once for each doubling of the buffer, and a stream
-    that gets one row at a time does not copy all waiting rows for each of them. Chunks are never changed in place: a
-    stream before the update keeps its own buffer.
+    Appending rows merges the last chunks, so a row is copied at most once for each doubling of the
+    buffer, and a stream that gets one row at a time does not copy all waiting rows for each of
+    them. Chunks are never changed in place: a stream before the update keeps its own buffer.
     """
 
     def __init__(self, chunks: tuple[Any, ...]) -> None:
@@ -86,7 +101,8 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class BlockStream(State):
-    """Rows that are cut into blocks. Derived classes take in a block (`absorb`) and return the model (`result`).
+    """Rows that are cut into blocks. Derived classes take in a block (`absorb`) and return the
+    model (`result`).
 
     Attributes
     ----------
@@ -116,7 +132,9 @@ class BlockStream(State):
 
     @classmethod
     def begin(cls, base: State, seed: int, rows: Any) -> Self:
-        """Return a stream that has seen nothing; `rows` are the first ones, of which the type is kept."""
+        """Return a stream that has seen nothing; `rows` are the first ones, of which the type is
+        kept.
+        """
         return cls(split(rows)[0][:0], seed, context=base)
 
     @abstractmethod
@@ -144,16 +162,22 @@ class BlockStream(State):
         while len(waiting) - at >= (size := after.next_size(spec)):
             own = slice(at, at + size)
             # Blocks have one memory layout: the rounding of a product depends on it.
-            block = with_weights(np.ascontiguousarray(waiting[own]), None if weights is None else weights[own])
+            block = with_weights(
+                np.ascontiguousarray(waiting[own]), None if weights is None else weights[own]
+            )
             total = None if after.block_weight is None else after.block_weight + count_rows(block)
             after, at = replace(after.absorb(spec, block), block_weight=total), at + size
         rest = np.zeros(0) if weights is None or np.all(weights[at:] == 1) else weights[at:].copy()
-        return replace(after, buffer=Buffer((waiting[at:].copy(),)), row_weights=rest, n_seen=n_seen)
+        return replace(
+            after, buffer=Buffer((waiting[at:].copy(),)), row_weights=rest, n_seen=n_seen
+        )
 
     @property
     def waiting(self) -> Any:
         """The rows in the buffer, as one array, with their weights."""
-        return with_weights(np.asarray(self.buffer), np.asarray(self.row_weights) if len(self.row_weights) else None)
+        return with_weights(
+            np.asarray(self.buffer), np.asarray(self.row_weights) if len(self.row_weights) else None
+        )
 
     @property
     def is_weighted(self) -> bool:
@@ -171,17 +195,28 @@ class BlockStream(State):
         return spec.first_block + (self.n_blocks - 1) * spec.next_block if self.n_blocks else 0
 
     def verify(self, spec: Spec, n_features: int) -> None:
-        """Raise `ValueError` unless the stream, which may come from an untrusted file, can go on."""
+        """Raise `ValueError` unless the stream, which may come from an untrusted file, can go
+        on.
+        """
         spec.check_rows(np.asarray(self.buffer), "stream.buffer", n_features)
-        require(len(self.row_weights) in (0, len(self.buffer)), "its buffer must have a weight for every row, or none")
-        require(len(self.buffer) < self.next_size(spec), "its buffer must have fewer rows than a block")
+        require(
+            len(self.row_weights) in (0, len(self.buffer)),
+            "its buffer must have a weight for every row, or none",
+        )
+        require(
+            len(self.buffer) < self.next_size(spec), "its buffer must have fewer rows than a block"
+        )
         in_blocks = replace(self, block_weight=None).count_blocks(spec)
-        require(self.n_seen == in_blocks + len(self.buffer) > 0, "its rows must be in blocks or in the buffer")
+        require(
+            self.n_seen == in_blocks + len(self.buffer) > 0,
+            "its rows must be in blocks or in the buffer",
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class OnlineEM(BlockStream):
-    """Online EM: the first block starts the model, and each later one takes an E step (Cappé and Moulines 2009).
+    """Online EM: the first block starts the model, and each later one takes an E step (Cappé and
+    Moulines 2009).
 
     Attributes
     ----------
@@ -195,6 +230,12 @@ class OnlineEM(BlockStream):
         Those of all blocks, where the law of the model forgets old ones.
     average : Statistics
         Those of all blocks without forgetting, if `Forgetting.averaged`; else None.
+    shares : array
+        The shares of components in all blocks, their mean; empty if components have no shares.
+    moved : float
+        The part of the rows of a block that would have to belong to another component for the block
+        to have the shares of those before it (their distance in total variation), averaged over
+        blocks.
     """
 
     carry: FloatArray = array_field(None, default=np.zeros(0))
@@ -202,6 +243,8 @@ class OnlineEM(BlockStream):
     params: Any = part_field(default=None)
     statistics: Any = part_field(default=None)
     average: Any = part_field(default=None)
+    shares: FloatArray = array_field(None, low=0, default=np.zeros(0))
+    moved: float = array_field(low=0, high=1, default=0.0)
 
     def absorb(self, spec: EMSpec, block: Any) -> Self:
         """Return the stream after a block."""
@@ -215,26 +258,44 @@ class OnlineEM(BlockStream):
             context = spec.update_context(self.context, data)
             params = spec.m_step(self.statistics, self.params, context)
         new, carry = spec.statistics(params, data, context, self.carry)
+        average = new if is_first else self.average
+        if law.averaged and not is_first:
+            average = self.average + new
+        own = np.asarray(getattr(spec.m_step(new, params, context), "weights", self.shares))
+        distance = 0.0 if is_first else float(np.abs(own - self.shares).sum()) / 2
+        part = 1 / (self.n_blocks + 1)
         return replace(
             self,
+            shares=self.shares + part * (own - self.shares) if self.shares.size else own,
+            moved=min(self.moved + part * (distance - self.moved), 1.0),
             n_blocks=self.n_blocks + 1,
             context=context,
             carry=carry,
             info=info,
             params=params,
             statistics=new if is_first else law.mix(self.statistics, new),
-            average=None if not law.averaged else new if is_first else self.average + new,
+            average=average if law.averaged else None,
         )
 
     def result(self, spec: EMSpec) -> Fit:
-        """Return the model of all rows; before the first block is complete, exactly what `fit` gives."""
+        """Return the model of all rows; before the first block is complete, exactly what `fit`
+        gives.
+        """
         if self.params is None:
             return spec.fit_rows(self.waiting, self.context, self.seed)
         last = self.absorb(spec, self.waiting) if len(self.buffer) else self
         total = last.average if spec.forgetting.averaged else last.statistics
         info = replace(
-            last.info, n_samples=self.n_seen, log_likelihood=total.log_likelihood / total.n, n_iter=last.n_blocks
+            last.info,
+            n_samples=self.n_seen,
+            log_likelihood=total.log_likelihood / total.n,
+            n_iter=last.n_blocks,
         )
+        # Of complete blocks without weights: the shares of a few rows may be anything.
+        if self.moved > _MOVED_BY_ORDER and not self.is_weighted:
+            # What was said of the first block need not hold for the others.
+            cautions = np.append(info.cautions, _SORTED)
+            info = replace(info, cautions=cautions, gain_over_one=math.nan)
         return Fit(spec.ordered(spec.m_step(total, last.params, last.context)), last.context, info)
 
     def verify(self, spec: Spec, n_features: int) -> None:
@@ -249,5 +310,6 @@ class OnlineEM(BlockStream):
             in_blocks = self.count_blocks(spec)
             sums = [self.statistics, *([] if self.average is None else [self.average])]
             require(
-                all(abs(each.n - in_blocks) <= 1e-6 * in_blocks for each in sums), "its sums must stand for its rows"
+                all(abs(each.n - in_blocks) <= 1e-6 * in_blocks for each in sums),
+                "its sums must stand for its rows",
             )

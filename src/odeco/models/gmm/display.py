@@ -1,32 +1,27 @@
-"""A mixture in words and pictures: how well its components are separated, and what is characteristic of each."""
+"""A mixture in words and pictures: how well its components are separated, and what is
+characteristic of each.
+"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
+from odeco.models.emissions.gaussians import Gaussians
 from odeco.models.engine.description import (
     ComponentRow,
     Description,
     HeatMap,
     PageTable,
     component_names,
-    doubts,
-    groups_text,
     most_characteristic,
     number_text,
-    separation_verdict,
 )
 from odeco.models.engine.fit import Fit
-from odeco.models.engine.gaussians import Gaussians
 from odeco.privacy.report import PrivacyReport
-
-#: Number of rows that are drawn from the mixture to see how often their component is identified.
-_N_DRAWN = 4000
 
 #: One column alone separates components if it has this share of the variance between their means.
 _ALONE = 0.99
@@ -43,23 +38,26 @@ _LABEL = 0.05
 _SHAPES = {"spherical": "spheres", "diag": "axis-aligned ellipsoids", "full": "ellipsoids"}
 
 
-def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: FloatArray | None) -> Description:
+def describe(
+    fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: FloatArray | None
+) -> Description:
     """Return a mixture in words and pictures; `rows` are scaled as the model is."""
     model, scale = fit.params, fit.context.scale
     own_units = _without_rounding(in_own_units(fit))
     heights, means = model.standardized_means, own_units.means
-    posterior = model.posterior(model.draw(_N_DRAWN, np.random.default_rng(0))[0])[0]
     components = [
         ComponentRow(
             float(weight),
             ", ".join(
-                f"{names[column]} {number_text(mean[column])} (all {number_text(own_units.origin[column])})"
+                (
+                    f"{names[column]} {number_text(mean[column])} (all "
+                    f"{number_text(own_units.origin[column])})"
+                )
                 for column in columns
             ),
-            doubt,
         )
-        for weight, mean, columns, doubt in zip(
-            model.weights, means, most_characteristic(heights), doubts(posterior, "component"), strict=True
+        for weight, mean, columns in zip(
+            model.weights, means, most_characteristic(heights), strict=True
         )
     ]
     # The columns that separate components best come first.
@@ -71,18 +69,22 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
         [names[column] for column in columns],
         "mean, in standard deviations",
     )
-    fact = f"{fit.info.n_samples:,} rows, fitted by {_SHAPES[model.covariance_type]}; start: {fit.info.init}."
-    verdict, facts = _verdict(fit, privacy, posterior), [fact]
+    fact = (
+        f"{fit.info.n_samples:,} rows, fitted by {_SHAPES[model.covariance_type]}; start: "
+        f"{fit.info.init}."
+    )
+    facts = [fact]
     alone = None if scale.size else _only_column(model)
     if scale.size:
         facts.append("Columns were standardised; means are in the units of the rows.")
     if alone is not None:
         name, share = names[alone[0]], alone[1]
-        verdict = verdict.replace("components,", f"components that only {name} separates,", 1)
-        facts.append(f"{name} has {share:.1%} of the variance between means.")
-        facts.append("If columns have different units, pass standardize=True.")
+        facts.append(
+            f"Only {name} separates components: it has {share:.1%} of the variance between means. "
+            "If columns have different units, pass standardize=True."
+        )
     return Description(
-        verdict,
+        _verdict(fit, privacy),
         tuple(facts),
         tuple(components),
         (_Plane(model, rows), table),
@@ -91,7 +93,9 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
     )
 
 
-def _means_table(model: Gaussians, heights: FloatArray, columns: IndexArray, names: list[str]) -> PageTable:
+def _means_table(
+    model: Gaussians, heights: FloatArray, columns: IndexArray, names: list[str]
+) -> PageTable:
     """Return the mean of every column in every component, in the units of the rows."""
     deviations = np.sqrt(model.variances)
     rows = [
@@ -106,8 +110,9 @@ def _means_table(model: Gaussians, heights: FloatArray, columns: IndexArray, nam
         for column in columns.tolist()
     ]
     lead = (
-        "Mean ± standard deviation in the units of the rows; the columns that tell components apart best come first. "
-        "Blue is above the mean of all rows, orange below, by up to two standard deviations within components."
+        "Mean ± standard deviation in the units of the rows; the columns that tell components "
+        "apart best come first. Blue is above the mean of all rows, orange below, by up to two "
+        "standard deviations within components."
     )
     shades = np.column_stack([np.zeros(len(rows)), heights[:, columns].T / 2])
     headings = ["column", "all", *(f"{number}" for number in range(len(heights)))]
@@ -116,43 +121,52 @@ def _means_table(model: Gaussians, heights: FloatArray, columns: IndexArray, nam
 
 def in_own_units(fit: Fit) -> Gaussians:
     """Return the mixture of rows in their own units."""
-    model: Gaussians = fit.params
-    return model.rescaled(fit.context.scale) if fit.context.scale.size else model
+    model: Gaussians = fit.context.in_own_units(fit.params)
+    return model
 
 
 def _without_rounding(model: Gaussians) -> Gaussians:
-    """Return the mixture with means of zero where they are rounding errors of the column's other means."""
+    """Return the mixture with means of zero where they are rounding errors of the column's other
+    means.
+    """
     sizes = np.sqrt(model.weights @ (model.means**2 + model.variances))
     return replace(model, means=np.where(np.abs(model.means) < _ROUNDING * sizes, 0.0, model.means))
 
 
-def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> str:
+def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
+    """Return what is said first of mixtures that were not checked on halves because they are
+    private or single.
+    """
     k = len(fit.params.weights)
-    if privacy is not None and not fit.info.converged:
-        return f"{k} components, deep in noise: do not trust them. More rows or a larger epsilon would help."
     if k == 1:
         return "One component: nothing to tell apart."
-    if fit.info.selected and math.isnan(fit.info.at_least):
-        why = "values of a column, or flat in some direction"
-        return f"{k} components, of which some are {why}: their number says nothing about groups."
-    verdict = separation_verdict(posterior, "component")
-    if 0 < fit.info.n_groups < k:  # parts of one group are not apart, however many rows can be assigned
-        head, rest = verdict.split(":", 1)
-        relation = "that may be parts of" if fit.info.most_groups < k else "in"
-        return f"{head.split(',')[0]} {relation} {groups_text(fit.info)}:{rest}"
-    return verdict
+    if privacy is None:
+        return ""
+    if not fit.info.converged:
+        return (
+            f"{k} components, deep in noise: do not trust them. More rows or a larger epsilon "
+            "would help."
+        )
+    return f"{k} components, which all stand clear of the noise of privacy."
 
 
 def _only_column(model: Gaussians) -> tuple[int, float] | None:
-    """Return the column that alone separates spheres, and its share, if there is one: it may be one of other units.
+    """Return the column that alone separates spheres, and its share, if there is one: it may be one
+    of other units.
 
-    Spheres have the same variance in all columns, so the column with the largest numbers decides. Ellipsoids have not.
+    Spheres have the same variance in all columns, so the column with the largest numbers decides.
+    Ellipsoids have not.
     """
     between = model.weights @ (model.means - model.origin) ** 2
     column, total = int(np.argmax(between)), float(between.sum())
     if total <= 1e-24 * float(np.square(model.means).sum()):  # all means are one, but for rounding
         return None
-    if model.covariance_type != "spherical" or len(between) == 1 or not total > 0 or between[column] < _ALONE * total:
+    if (
+        model.covariance_type != "spherical"
+        or len(between) == 1
+        or not total > 0
+        or between[column] < _ALONE * total
+    ):
         return None
     return column, float(between[column]) / total
 
@@ -161,8 +175,8 @@ def _only_column(model: Gaussians) -> tuple[int, float] | None:
 class _Plane:
     """The components, and rows if there are some, in the plane where the means vary most.
 
-    Columns are measured in standard deviations within components, so that one in large units does not hide the others.
-    Ellipses have one and two standard deviations.
+    Columns are measured in standard deviations within components, so that one in large units does
+    not hide the others. Ellipses have one and two standard deviations.
     """
 
     model: Gaussians
@@ -180,7 +194,9 @@ class _Plane:
         if self.rows is not None:
             shown = self.rows[:: max(1, len(self.rows) // _MAX_POINTS)]
             at, own = (shown - model.origin) @ directions, model.posterior(shown)[0].argmax(axis=1)
-            axes.scatter(at[:, 0], at[:, 1], s=4, c=[colours[each] for each in own], alpha=0.4, linewidths=0)
+            axes.scatter(
+                at[:, 0], at[:, 1], s=4, c=[colours[each] for each in own], alpha=0.4, linewidths=0
+            )
         for component in range(k):
             own = model.covariances[component]
             full = own if np.ndim(own) == 2 else np.diag(np.broadcast_to(own, model.means.shape[1]))
@@ -189,7 +205,9 @@ class _Plane:
             for deviations in (1, 2):
                 width, height = 2 * deviations * np.sqrt(np.maximum(values[::-1], 0.0))
                 centre, edge = tuple(centres[component]), colours[component]
-                axes.add_patch(Ellipse(centre, width, height, angle=angle, fill=False, edgecolor=edge))
+                axes.add_patch(
+                    Ellipse(centre, width, height, angle=angle, fill=False, edgecolor=edge)
+                )
         axes.autoscale_view()
         gap = _LABEL * max(np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim()))
         for component, place in enumerate(_spread_out(centres, gap)):
@@ -199,9 +217,13 @@ class _Plane:
         axes.set_ylabel("second direction of the means")
 
     def _directions(self) -> FloatArray:
-        """Return the two directions of the plane, for rows less the origin; with one feature the second is zero."""
+        """Return the two directions of the plane, for rows less the origin; with one feature the
+        second is zero.
+        """
         offsets = np.sqrt(self.model.weights)[:, None] * self.model.standardized_means
-        directions = np.linalg.svd(offsets, full_matrices=True)[2][:2].T / self.model.spread[:, None]
+        directions = (
+            np.linalg.svd(offsets, full_matrices=True)[2][:2].T / self.model.spread[:, None]
+        )
         return directions if len(directions) > 1 else np.hstack([directions, np.zeros((1, 1))])
 
 
@@ -211,6 +233,8 @@ def _spread_out(points: FloatArray, gap: float) -> FloatArray:
     points = points + 1e-3 * gap * np.column_stack([np.cos(angles), np.sin(angles)])
     for _ in range(100):
         apart = points[:, None] - points
-        distances = np.maximum(np.linalg.norm(apart, axis=2), 1e-12 * gap) + np.diag(np.full(len(points), np.inf))
+        distances = np.maximum(np.linalg.norm(apart, axis=2), 1e-12 * gap) + np.diag(
+            np.full(len(points), np.inf)
+        )
         points += np.einsum("ij,ijc->ic", np.maximum(gap - distances, 0.0) / (2 * distances), apart)
     return points

@@ -1,18 +1,22 @@
-"""Starts of EM: the third moment of rows, also of rows whitened within components; k-means++; shells of rows.
+"""Starts of EM: the third moment of rows, also of rows whitened within components; k-means++;
+shells of rows.
 
 The third moment gives means and weights of spheres in one pass, without a random start.
 
 Let x have the mean μ_h with probability w_h, and noise of variance σ² in every direction. Then
 
-- C = Cov(x) = Σ w_h (μ_h − m)(μ_h − m)ᵀ + σ² I. Its k − 1 leading eigenvectors V, of eigenvalues λ + σ², span the
-  means; the others have the eigenvalue σ².
-- With z = (Λ^(−1/2) Vᵀ(x − m), 1), the means of z are orthogonal: with a_h = (Λ^(−1/2) Vᵀ(μ_h − m), 1), Σ w_h a_h a_hᵀ
-  is the identity of size k. So b_h = √w_h a_h are orthonormal, and the last coordinate of b_h is √w_h.
-- E[z⊗z⊗z] = Σ w_h a_h⊗a_h⊗a_h + the part of the noise. That part is Σ over the three places of t ⊗ N, with
-  N = diag(Λ⁻¹, 0) and t = E[r z], where r is the squared length of x − m outside of V, divided by d − k + 1: its mean
-  given h is the variance of component h, so components may even differ in it (Hsu and Kakade 2013, arXiv:1206.5766).
+- C = Cov(x) = Σ w_h (μ_h − m)(μ_h − m)ᵀ + σ² I. Its k − 1 leading eigenvectors V, of eigenvalues λ
+  + σ², span the means; the others have the eigenvalue σ².
+- With z = (Λ^(−1/2) Vᵀ(x − m), 1), the means of z are orthogonal: with a_h = (Λ^(−1/2) Vᵀ(μ_h − m),
+  1), Σ w_h a_h a_hᵀ is the identity of size k. So b_h = √w_h a_h are orthonormal, and the last
+  coordinate of b_h is √w_h.
+- E[z⊗z⊗z] = Σ w_h a_h⊗a_h⊗a_h + the part of the noise. That part is Σ over the three places of t ⊗
+  N, with N = diag(Λ⁻¹, 0) and t = E[r z], where r is the squared length of x − m outside of V,
+  divided by d − k + 1: its mean given h is the variance of component h, so components may even
+  differ in it (Hsu and Kakade 2013, arXiv:1206.5766).
 
-The constant coordinate is what lets k means be found in k − 1 dimensions: Hsu and Kakade need k ≤ d.
+The constant coordinate is what lets k means be found in k − 1 dimensions: Hsu and Kakade need k ≤
+d.
 """
 
 from __future__ import annotations
@@ -27,17 +31,25 @@ from sklearn.cluster import kmeans_plusplus
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_whitened
-from odeco.models.engine.em import EMResult
-from odeco.models.engine.gaussians import (
-    CovarianceType,
+from odeco.models.emissions.covariances import KINDS, CovarianceType
+from odeco.models.emissions.gaussians import (
     Gaussians,
     GaussianStatistics,
     normalize,
     squared_norms,
     weighted_sums,
 )
+from odeco.models.engine.em import EMResult
 from odeco.models.engine.moments import SecondMoment
-from odeco.models.engine.rows import blocks_of, column_moments, count_rows, mapped, observed_counts, split, times
+from odeco.models.engine.rows import (
+    blocks_of,
+    column_moments,
+    count_rows,
+    mapped,
+    observed_counts,
+    split,
+    times,
+)
 from odeco.tensors.dense import sum_of_cubes
 
 #: A direction is amplified no more than if it had this share of the strongest.
@@ -46,7 +58,8 @@ LEAST_SHARE = 1e-3
 #: No component begins with less than this share of the uniform weight.
 _LEAST_WEIGHT = 0.1
 
-#: Starts of the decomposition of the core: it is small, and further starts cost less than an EM iteration.
+#: Starts of the decomposition of the core: it is small, and further starts cost less than an EM
+#: iteration.
 _STARTS = 5
 
 
@@ -78,9 +91,18 @@ class Span:
 
 
 def second_moment(data: Any, *, parallel: bool = False) -> SecondMoment:
-    """Return the mean and covariance of rows, in two passes: differences of squares would lose digits."""
+    """Return the mean and covariance of rows, in two passes: differences of squares would lose
+    digits.
+    """
     n = count_rows(data)
-    mean = sum(map_blocks(lambda block: times(*split(block)).sum(axis=0), blocks_of(data), parallel=parallel)) / n
+    mean = (
+        sum(
+            map_blocks(
+                lambda block: times(*split(block)).sum(axis=0), blocks_of(data), parallel=parallel
+            )
+        )
+        / n
+    )
     if np.isnan(mean).any():
         return _available_moment(*split(data))
 
@@ -94,15 +116,22 @@ def second_moment(data: Any, *, parallel: bool = False) -> SecondMoment:
 
 
 def _available_moment(rows: FloatArray, weights: FloatArray | None) -> SecondMoment:
-    """Return the moment of rows with missing values: observed variances, and a scatter that is one of rows."""
-    n, mean = len(rows) if weights is None else float(weights.sum()), column_moments(rows, weights)[0]
+    """Return the moment of rows with missing values: observed variances, and a scatter that is one
+    of rows.
+    """
+    n, mean = (
+        len(rows) if weights is None else float(weights.sum()),
+        column_moments(rows, weights)[0],
+    )
     roots = np.sqrt(n / observed_counts(rows, weights))
     centred = np.where(np.isnan(rows), 0.0, rows - mean) * roots
     return SecondMoment(mean, times(centred, weights).T @ centred, n)
 
 
 def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_SHARE) -> Span:
-    """Return the k − 1 directions in which rows vary most, and how much means vary there; k − 1 is at most d."""
+    """Return the k − 1 directions in which rows vary most, and how much means vary there; k − 1 is
+    at most d.
+    """
     with one_blas_thread():
         values, vectors = np.linalg.eigh(moment.covariance)
     values, vectors, k = values[::-1], vectors[:, ::-1], n_components
@@ -136,7 +165,9 @@ def third_moment(data: Any, span: Span, *, parallel: bool = False) -> FloatArray
         tilt += part
     # The part of the noise: Σ over three places of t ⊗ N, where t = E[r z] and N = diag(Λ⁻¹, 0).
     product = np.multiply.outer(tilt / n, np.diag(np.append(1 / span.strengths, 0.0)))
-    return np.asarray(total / n - (product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0)))
+    return np.asarray(
+        total / n - (product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0))
+    )
 
 
 def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -144,7 +175,9 @@ def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArra
     k = len(core)
     found = decompose_whitened(core, seed=seed, n_starts=_STARTS)
     vectors = found.vectors
-    if vectors.shape[1] < k:  # a core of fewer components: the rest is the complement, whatever it means
+    if (
+        vectors.shape[1] < k
+    ):  # a core of fewer components: the rest is the complement, whatever it means
         vectors = np.hstack([vectors, np.linalg.svd(vectors)[0][:, vectors.shape[1] :]])
     last = vectors[-1] * np.where(vectors[-1] < 0, -1.0, 1.0)
     signed = vectors[:-1] * np.where(vectors[-1] < 0, -1.0, 1.0)
@@ -156,7 +189,8 @@ def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArra
 #: Iterations of k-means after the seeds of k-means++.
 _ROUNDS = 10
 
-#: Within components no direction counts as narrower than this share of the mean variance of the rows.
+#: Within components no direction counts as narrower than this share of the mean variance of the
+#: rows.
 _NARROWEST = 1e-6
 
 
@@ -180,23 +214,24 @@ class Start:
     name: str
 
     def gaussians(self, kind: CovarianceType, floor: float | FloatArray) -> Gaussians:
-        """Return the start with covariances of a kind, to which a floor is added, as in `Gaussians.m_step`."""
-        k, d = self.means.shape
-        if kind == "spherical":
-            covariances = np.full(k, np.trace(self.covariance) / d + floor)
-        elif kind == "diag":
-            covariances = np.tile(np.diag(self.covariance) + floor, (k, 1))
-        else:
-            covariances = np.tile(self.covariance + floor * np.eye(d), (k, 1, 1))
-        return Gaussians(self.weights, self.means, covariances)
+        """Return the start with covariances of a kind, to which a floor is added, as in
+        `Gaussians.m_step`.
+        """
+        return Gaussians(
+            self.weights, self.means, KINDS[kind].of_matrix(self.covariance, len(self.means), floor)
+        )
 
 
 def can_be_spectral(n_components: int, n_features: int) -> bool:
-    """Tell whether a third moment identifies k means: they span k − 1 dimensions, of which there are d."""
+    """Tell whether a third moment identifies k means: they span k − 1 dimensions, of which there
+    are d.
+    """
     return 1 < n_components <= n_features + 1
 
 
-def spectral_start(data: Any, moment: SecondMoment, n_components: int, *, seed: int, parallel: bool = False) -> Start:
+def spectral_start(
+    data: Any, moment: SecondMoment, n_components: int, *, seed: int, parallel: bool = False
+) -> Start:
     """Return the start that the third moment gives, for components that are spheres."""
     span = span_of(moment, n_components)
     core = third_moment(data, span, parallel=parallel)
@@ -205,31 +240,43 @@ def spectral_start(data: Any, moment: SecondMoment, n_components: int, *, seed: 
 
 
 def whitened_start(data: Any, moment: SecondMoment, before: Gaussians, *, seed: int) -> Start:
-    """Return the start that the third moment gives after components have been made spheres, on average.
+    """Return the start that the third moment gives after components have been made spheres, on
+    average.
 
-    Rows are mapped such that the covariance around the means of an earlier guess, which is that of the rows without
-    that of these means, becomes the identity. Components that are elongated alike become spheres; others become more
-    like spheres.
+    Rows are mapped such that the covariance around the means of an earlier guess, which is that of
+    the rows without that of these means, becomes the identity. Components that are elongated alike
+    become spheres; others become more like spheres.
     """
     offsets = before.means - moment.mean
     within = moment.covariance - (offsets.T * before.weights) @ offsets
     with one_blas_thread():
         values, vectors = np.linalg.eigh(within)
-    roots = np.sqrt(np.maximum(values, max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny)))
+    roots = np.sqrt(
+        np.maximum(values, max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny))
+    )
     to_spheres, back = vectors / roots @ vectors.T, vectors * roots @ vectors.T
     white = mapped(data, lambda rows: (rows - moment.mean) @ to_spheres)
     start = spectral_start(white, second_moment(white), len(before.weights), seed=seed)
     return Start(
-        start.weights, moment.mean + start.means @ back, back @ start.covariance @ back, "third moment, whitened within"
+        start.weights,
+        moment.mean + start.means @ back,
+        back @ start.covariance @ back,
+        "third moment, whitened within",
     )
 
 
 def seeded_labels(data: Any, n_components: int, rng: np.random.Generator) -> IndexArray:
-    """Return the clusters of a few iterations of k-means, seeded by k-means++ (Arthur and Vassilvitskii 2007)."""
+    """Return the clusters of a few iterations of k-means, seeded by k-means++ (Arthur and
+    Vassilvitskii 2007).
+    """
     seed, (at, weights) = int(rng.integers(2**31)), split(data)
     with config_context(assume_finite=True, skip_parameter_validation=True):
         centres, _ = kmeans_plusplus(
-            at, n_components, sample_weight=weights, x_squared_norms=squared_norms(at), random_state=seed
+            at,
+            n_components,
+            sample_weight=weights,
+            x_squared_norms=squared_norms(at),
+            random_state=seed,
         )
     for _ in range(_ROUNDS):
         nearest = np.argmin(np.sum(centres**2, axis=1) - 2 * at @ centres.T, axis=1)
@@ -243,13 +290,35 @@ def seeded_labels(data: Any, n_components: int, rng: np.random.Generator) -> Ind
 
 
 def shell_labels(data: Any, n_components: int) -> IndexArray:
-    """Return k parts of equal size by the distance of rows from zero: components of one centre that differ in scale."""
+    """Return k parts of equal size by the distance of rows from zero: components of one centre that
+    differ in scale.
+    """
     at, weights = split(data)
     order = np.argsort(squared_norms(at), kind="stable")
     sizes = np.ones(len(at)) if weights is None else weights[order]
     nearer = np.cumsum(sizes) - sizes
     labels = np.empty(len(at), np.int64)
     labels[order] = np.minimum(nearer * n_components // sizes.sum(), n_components - 1)
+    return labels
+
+
+def swapped_labels(shares: FloatArray, at: FloatArray, rng: np.random.Generator) -> IndexArray:
+    """Return clusters in which one component is given up, and another is cut in two.
+
+    The rows of the first go to their next component; those of the second to the nearer of two of
+    them, in columns with random weights. `shares` are responsibilities, n x k.
+    """
+    k = shares.shape[1]
+    old, cut = rng.choice(k, 2, replace=False)
+    left = shares.copy()
+    left[:, old] = -1.0
+    labels = np.asarray(left.argmax(axis=1))
+    own = np.flatnonzero(labels == cut)
+    if own.size > 1:
+        scaled = at[own] * rng.exponential(1.0, at.shape[1])
+        one, two = scaled[rng.choice(own.size, 2, replace=False)]
+        is_nearer = squared_norms(scaled - one) < squared_norms(scaled - two)
+        labels[own[is_nearer]] = old
     return labels
 
 
@@ -264,29 +333,35 @@ def whitened(centred: Any, moment: SecondMoment) -> Any:
 def gaussians_of(
     data: Any, labels: IndexArray, like: Gaussians, floor: float | FloatArray, prior_rows: float
 ) -> Gaussians:
-    """Return the Gaussians of clusters of rows, from which the mean of `like` was subtracted; `like` has the kind.
+    """Return the Gaussians of clusters of rows, from which the mean of `like` was subtracted;
+    `like` has the kind.
 
-    Each cluster has `prior_rows` further rows with the covariance of all clusters: infinitely many give all the same.
+    Each cluster has `prior_rows` further rows with the covariance of all clusters: infinitely many
+    give all the same.
     """
-    k, n_axes, (centred, weights) = len(like.weights), like.covariances.ndim, split(data)
+    k = len(like.weights)
+    centred, weights = split(data)
     chosen = times((labels[:, None] == np.arange(k)).astype(np.float64), weights)
     squares = squared_norms(centred)
-    sums = weighted_sums(centred, squares, chosen, n_axes)
+    sums = weighted_sums(centred, squares, chosen, like.kind)
     own = like.m_step(GaussianStatistics(float(count_rows(data)), 0.0, *sums, like.origin), floor)
-    wide = (-1, *(1,) * (n_axes - 1))
-    shared = np.sum(own.weights.reshape(wide) * own.covariances, axis=0)
-    share = (sums[0] / (sums[0] + prior_rows)).reshape(wide)
+    shared = np.sum(like.kind.per_component(own.weights) * own.covariances, axis=0)
+    share = like.kind.per_component(sums[0] / (sums[0] + prior_rows))
     sizes = np.maximum(sums[0], 1.0)
-    return replace(own, weights=sizes / sizes.sum(), covariances=share * own.covariances + (1 - share) * shared)
+    return replace(
+        own, weights=sizes / sizes.sum(), covariances=share * own.covariances + (1 - share) * shared
+    )
 
 
 def em_together(
     data: Any, starts: list[Gaussians], floor: float | FloatArray, *, max_iter: int, tol: float
 ) -> list[EMResult[Gaussians]]:
-    """Run EM from several starts of k components at once, each until it converges; the results are those of `em`.
+    """Run EM from several starts of k components at once, each until it converges; the results are
+    those of `em`.
 
-    The components of all starts are one mixture, in which the responsibilities for a row sum to one for each start. An
-    iteration takes a few operations on large arrays instead of many on small ones.
+    The components of all starts are one mixture, in which the responsibilities for a row sum to one
+    for each start. An iteration takes a few operations on large arrays instead of many on small
+    ones.
     """
     k, n, (rows, weights) = len(starts[0].weights), count_rows(data), split(data)
     found, running, before = (
@@ -294,18 +369,24 @@ def em_together(
         np.arange(len(starts)),
         np.full(len(starts), -np.inf),
     )
-    shared = Gaussians(*(np.concatenate([getattr(each, name) for each in starts]) for name in _FIELDS))
+    shared = Gaussians(
+        *(np.concatenate([getattr(each, name) for each in starts]) for name in _FIELDS)
+    )
     shared = replace(shared, weights=shared.weights / len(starts))
     for n_iter in range(1, max_iter + 1):
         centred = rows - shared.origin
         squares = squared_norms(centred)
         shares, heights = normalize(shared.log_joint(centred, squares).reshape(-1, k))
-        heights = times(heights.reshape(len(rows), -1), weights).sum(axis=0) / n + np.log(len(running))
+        heights = times(heights.reshape(len(rows), -1), weights).sum(axis=0) / n + np.log(
+            len(running)
+        )
         shares = times(shares.reshape(len(rows), -1), weights)
-        sums = weighted_sums(centred, squares, shares, shared.covariances.ndim)
+        sums = weighted_sums(centred, squares, shares, shared.kind)
         shared = shared.m_step(GaussianStatistics(n, 0.0, *sums, shared.origin), floor)
         ended = heights - before < tol
-        for place in np.flatnonzero(ended if n_iter < max_iter else np.ones(len(running), dtype=bool)):
+        for place in np.flatnonzero(
+            ended if n_iter < max_iter else np.ones(len(running), dtype=bool)
+        ):
             own = _components(shared, [place], k)
             found[running[place]] = EMResult(own, float(heights[place]), n_iter, bool(ended[place]))
         running, before = running[~ended], heights[~ended]

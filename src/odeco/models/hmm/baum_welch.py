@@ -1,9 +1,11 @@
-"""A hidden Markov model and the Baum-Welch algorithm: EM on whole sequences, with SQUAREM extrapolation.
+"""A hidden Markov model and the Baum-Welch algorithm: EM on whole sequences, with SQUAREM
+extrapolation.
 
-**Recursions.** Rows of all sequences stand one after the other, and `begins` says which of them begin a sequence.
-Messages are scaled to sum to one (Rabiner 1989, section V), so nothing underflows and only one logarithm per row is
-needed. No probability of a model is zero, not even of a transition that is forbidden, so no sum is. `table[index[t]]`
-holds the likelihood of row t in each state.
+**Recursions.** Rows of all sequences stand one after the other, and `begins` says which of them
+begin a sequence. Messages are scaled to sum to one (Rabiner 1989, section V), so nothing underflows
+and only one logarithm per row is needed. No probability of a model is zero, not even of a
+transition that is forbidden, so no sum is. `table[index[t]]` holds the likelihood of row t in each
+state.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from odeco._util.state import State, array_field, part_field, usable_array
+from odeco._util.state import State, array_field, part_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.em import EMResult, squarem
@@ -34,8 +36,11 @@ from odeco.models.hmm.emissions import (
     squared_roots,
 )
 
-#: Compiles a loop that no array operation expresses: once, kept on disk, and run without the interpreter lock.
-compiled = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy")
+#: Compiles a loop that no array operation expresses: once, kept on disk, and run without the
+#: interpreter lock.
+compiled = njit(
+    cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy"
+)
 
 
 @compiled
@@ -69,9 +74,11 @@ def forward(
     filtered: FloatArray,
     scales: FloatArray,
 ) -> None:
-    """Fill `filtered`, P(state | rows so far), and `scales`, the likelihood of each row given those before it.
+    """Fill `filtered`, P(state | rows so far), and `scales`, the likelihood of each row given those
+    before it.
 
-    `carry` is the distribution of the state before the first row, for a first row that does not begin a sequence.
+    `carry` is the distribution of the state before the first row, for a first row that does not
+    begin a sequence.
     """
     n_states = initial.shape[0]
     before = carry.copy()
@@ -119,11 +126,13 @@ def backward(
     transitions, transposed : arrays, k x k
         The transition matrix, and its transpose.
     initial_counts, transition_counts : arrays, k and k x k
-        To these the expected numbers of sequences that begin in each state, and of transitions, are added.
+        To these the expected numbers of sequences that begin in each state, and of transitions, are
+        added.
     posterior : array, any number of rows x k
         To row target[t], P(state of row t | its sequence) is added.
     weights : array
-        The weight of each row, which is that of its sequence: all sums are linear in the message from the last row.
+        The weight of each row, which is that of its sequence: all sums are linear in the message
+        from the last row.
     carry : array
         The distribution of the state before the first row, if that row does not begin a sequence.
     """
@@ -173,7 +182,8 @@ def viterbi(
     begins: BoolArray,
     path: IndexArray,
 ) -> Any:
-    """Fill the most probable path of every sequence, and return the log-probability of paths and rows together.
+    """Fill the most probable path of every sequence, and return the log-probability of paths and
+    rows together.
 
     `log_transposed` is the logarithm of the transposed transition matrix.
     """
@@ -207,7 +217,9 @@ def viterbi(
 
 
 @compiled
-def sample_path(initial: FloatArray, transitions: FloatArray, uniform: FloatArray, path: IndexArray) -> None:
+def sample_path(
+    initial: FloatArray, transitions: FloatArray, uniform: FloatArray, path: IndexArray
+) -> None:
     """Fill the states of one sequence by inverting cumulative distributions at uniform numbers."""
     n_states = initial.shape[0]
     for t in range(uniform.shape[0]):
@@ -245,7 +257,7 @@ class HMMStatistics(Statistics):
 
     initial: FloatArray = array_field("k", low=0)
     transitions: FloatArray = array_field("k", "k", low=0)
-    emissions: FloatArray = array_field("k", rule=usable_array("k", None))
+    emissions: FloatArray = array_field("k", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,11 +272,15 @@ class HMM(State):
         The transition matrix: row i is the distribution of the state after state i.
     emissions : Categorical, Gaussian or Poisson
         The distribution of a row in each state.
+    shares : array, k, or None
+        The expected share of the rows that each state has; None for a model that was not fitted to
+        rows.
     """
 
     initial: FloatArray = array_field("k", rule=distributions("k"))
     transitions: FloatArray = array_field("k", "k", rule=distributions("k", "k"))
     emissions: Emissions = part_field(Categorical, Gaussian, Poisson)
+    shares: FloatArray | None = array_field("k", low=0, high=1 + 1e-9, default=None)
 
     @property
     def n_states(self) -> int:
@@ -279,13 +295,17 @@ class HMM(State):
 
     @property
     def forbidden(self) -> BoolArray:
-        """Which transitions are forbidden: those with the smallest probability, which EM gives to no other."""
+        """Which transitions are forbidden: those with the smallest probability, which EM gives to
+        no other.
+        """
         return np.asarray(self.transitions <= MIN_PROBABILITY)
 
     def with_mask(self, mask: BoolArray) -> HMM:
         """Return the model without the transitions that a mask (k x k) does not allow."""
         kept = np.where(mask, self.transitions, 0.0)
-        return replace(self, transitions=np.maximum(kept / kept.sum(axis=1, keepdims=True), MIN_PROBABILITY))
+        return replace(
+            self, transitions=np.maximum(kept / kept.sum(axis=1, keepdims=True), MIN_PROBABILITY)
+        )
 
     @property
     def stationary(self) -> FloatArray:
@@ -295,12 +315,23 @@ class HMM(State):
         shares = np.maximum(np.linalg.lstsq(system, np.append(np.zeros(k), 1.0), rcond=None)[0], 0)
         return np.asarray(shares / shares.sum())
 
+    @property
+    def row_shares(self) -> FloatArray:
+        """The share of the rows that each state has; of a model without rows, that of a long
+        sequence.
+        """
+        return self.stationary if self.shares is None else self.shares
+
     def most_frequent_first(self) -> HMM:
-        """Return the same model with its states in the order of the stationary distribution.
+        """Return the same model with its states in the order of their shares of the rows.
 
         If transitions are forbidden, states keep their places, to which the mask refers.
         """
-        return self if self.forbidden.any() else self.permuted(np.argsort(-self.stationary, kind="stable"))
+        return (
+            self
+            if self.forbidden.any()
+            else self.permuted(np.argsort(-self.row_shares, kind="stable"))
+        )
 
     def split(self, rng: np.random.Generator) -> HMM:
         """Return a model with two slightly different states for each."""
@@ -308,21 +339,32 @@ class HMM(State):
         return HMM(np.repeat(self.initial, 2) / 2, transitions, self.emissions.split(rng))
 
     def to_vector(self) -> FloatArray:
-        """Return the model as a vector for extrapolation; probabilities as square roots, which lie on a sphere."""
+        """Return the model as a vector for extrapolation; probabilities as square roots, which lie
+        on a sphere.
+        """
         return np.concatenate([np.sqrt(self.transitions).ravel(), self.emissions.to_vector()])
 
     def from_vector(self, vector: FloatArray) -> HMM:
-        """Return the model that `to_vector` would return as this vector, with the initial distribution of this one."""
+        """Return the model that `to_vector` would return as this vector, with the initial
+        distribution of this one.
+        """
         size = self.transitions.size
         transitions = squared_roots(vector[:size].reshape(self.transitions.shape))
         return HMM(self.initial, transitions, self.emissions.from_vector(vector[size:]))
 
-    def e_step(self, rows: Any, begins: BoolArray, weights: FloatArray | None = None) -> HMMStatistics:
-        """Return the sufficient statistics of whole sequences; blocks of sequences run in threads."""
+    def e_step(
+        self, rows: Any, begins: BoolArray, weights: FloatArray | None = None
+    ) -> HMMStatistics:
+        """Return the sufficient statistics of whole sequences; blocks of sequences run in
+        threads.
+        """
         blocks = list(_blocks(begins))
         parts = map_blocks(
             lambda block: self.e_step_block(
-                rows[block], begins[block], self.initial, None if weights is None else weights[block]
+                rows[block],
+                begins[block],
+                self.initial,
+                None if weights is None else weights[block],
             )[0],
             blocks,
             parallel=len(blocks) > 1,
@@ -334,25 +376,35 @@ class HMM(State):
     ) -> tuple[HMMStatistics, FloatArray]:
         """Return the statistics of consecutive rows, and the filtered state of the last of them.
 
-        `carry` is the filtered state of the row before the first, for a first row that does not begin a sequence.
-        `weights` are those of rows, the same for all rows of a sequence.
+        `carry` is the filtered state of the row before the first, for a first row that does not
+        begin a sequence. `weights` are those of rows, the same for all rows of a sequence.
         """
         table, index, log_factors = self.emissions.likelihoods(rows)
         filtered, scales = self._forward(table, index, begins, carry)
-        posterior, n = np.zeros_like(table), float(len(begins) if weights is None else weights.sum())
-        initial, transitions = self._backward(table, index, begins, filtered, scales, carry, posterior, index, weights)
+        posterior, n = (
+            np.zeros_like(table),
+            float(len(begins) if weights is None else weights.sum()),
+        )
+        initial, transitions = self._backward(
+            table, index, begins, filtered, scales, carry, posterior, index, weights
+        )
         likelihood = times(np.log(scales), weights).sum()
         likelihood += 0.0 if log_factors is None else times(log_factors, weights).sum()
         emissions = self.emissions.statistics(rows, posterior)
-        return HMMStatistics(n, float(likelihood), initial, transitions, emissions), filtered[-1].copy()
+        return HMMStatistics(n, float(likelihood), initial, transitions, emissions), filtered[
+            -1
+        ].copy()
 
     def m_step(self, statistics: HMMStatistics) -> HMM:
         """Return the likeliest model for sufficient statistics."""
-        initial, transitions = statistics.initial + _TRANSITION_PRIOR, statistics.transitions + _TRANSITION_PRIOR
+        initial = statistics.initial + _TRANSITION_PRIOR
+        transitions = statistics.transitions + _TRANSITION_PRIOR
+        entered = initial + transitions.sum(axis=0)  # every row begins a sequence, or follows a row
         return HMM(
             initial / initial.sum(),
             transitions / transitions.sum(axis=1, keepdims=True),
             self.emissions.m_step(statistics.emissions),
+            entered / entered.sum(),
         )
 
     def log_likelihoods(self, rows: Any, begins: BoolArray) -> FloatArray:
@@ -362,7 +414,9 @@ class HMM(State):
         return np.log(scales) if log_factors is None else np.log(scales) + log_factors
 
     def filtered(self, rows: Any, begins: BoolArray) -> FloatArray:
-        """Return the distribution of the state of each row given its sequence up to this row, n x k."""
+        """Return the distribution of the state of each row given its sequence up to this row, n x
+        k.
+        """
         table, index, _ = self.emissions.likelihoods(rows)
         return self._forward(table, index, begins, self.initial)[0]
 
@@ -371,27 +425,42 @@ class HMM(State):
         table, index, _ = self.emissions.likelihoods(rows)
         filtered, scales = self._forward(table, index, begins, self.initial)
         posterior = np.zeros_like(filtered)
-        self._backward(table, index, begins, filtered, scales, self.initial, posterior, np.arange(len(begins)))
+        self._backward(
+            table, index, begins, filtered, scales, self.initial, posterior, np.arange(len(begins))
+        )
         return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
 
     def viterbi(self, rows: Any, begins: BoolArray) -> tuple[IndexArray, float]:
-        """Return the most probable path of each sequence, and the log-probability of paths and rows together."""
+        """Return the most probable path of each sequence, and the log-probability of paths and rows
+        together.
+        """
         log_table, index = self.emissions.log_likelihoods(rows)
         path = np.empty(len(begins), np.int64)
         log_initial, log_transposed = np.log(self.initial), np.log(self.transitions.T)
-        total = viterbi(_writable(log_initial), _writable(log_transposed), _writable(log_table), index, begins, path)
+        total = viterbi(
+            _writable(log_initial),
+            _writable(log_transposed),
+            _writable(log_table),
+            index,
+            begins,
+            path,
+        )
         return path, float(total)
 
     def sample(self, n_rows: int, rng: np.random.Generator) -> tuple[Any, IndexArray]:
         """Draw one sequence, and its states."""
         path = np.empty(n_rows, np.int64)
-        sample_path(np.cumsum(self.initial), np.cumsum(self.transitions, axis=1), rng.random(n_rows), path)
+        sample_path(
+            np.cumsum(self.initial), np.cumsum(self.transitions, axis=1), rng.random(n_rows), path
+        )
         return self.emissions.sample(path, rng), path
 
     def _forward(
         self, table: FloatArray, index: IndexArray, begins: BoolArray, carry: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the filtered states of all rows, and the likelihood of each row given those before it."""
+        """Return the filtered states of all rows, and the likelihood of each row given those before
+        it.
+        """
         filtered, scales = np.empty((len(begins), self.n_states)), np.empty(len(begins))
         initial, transitions = _writable(self.initial), _writable(self.transitions)
         forward(initial, transitions, table, index, begins, _writable(carry), filtered, scales)
@@ -409,21 +478,43 @@ class HMM(State):
         target: IndexArray,
         weights: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
-        """Return expected initial states and transitions, and add the posterior of row t to posterior[target[t]]."""
+        """Return expected initial states and transitions, and add the posterior of row t to
+        posterior[target[t]].
+        """
         initial, transitions = np.zeros_like(self.initial), np.zeros_like(self.transitions)
         matrices = (_writable(self.transitions), _writable(self.transitions.T))
-        carry, own = _writable(carry), np.ones(len(begins)) if weights is None else _writable(weights)
-        backward(*matrices, table, index, begins, filtered, scales, own, carry, initial, transitions, posterior, target)
+        carry, own = (
+            _writable(carry),
+            np.ones(len(begins)) if weights is None else _writable(weights),
+        )
+        backward(
+            *matrices,
+            table,
+            index,
+            begins,
+            filtered,
+            scales,
+            own,
+            carry,
+            initial,
+            transitions,
+            posterior,
+            target,
+        )
         return initial, transitions
 
 
 def _writable(array: FloatArray) -> FloatArray:
-    """Return a writable copy: a loop would be compiled once more for read-only arrays, such as memory maps."""
+    """Return a writable copy: a loop would be compiled once more for read-only arrays, such as
+    memory maps.
+    """
     return np.array(array, order="C")
 
 
 def _blocks(begins: BoolArray) -> Iterator[slice]:
-    """Yield blocks of whole sequences of about `_BLOCK` rows; a longer sequence is a block of its own."""
+    """Yield blocks of whole sequences of about `_BLOCK` rows; a longer sequence is a block of its
+    own.
+    """
     first, last = 0, len(begins)
     starts = np.flatnonzero(begins)
     while first < last:
@@ -434,13 +525,23 @@ def _blocks(begins: BoolArray) -> Iterator[slice]:
 
 
 #: EM with SQUAREM extrapolation of hidden Markov models.
-squarem_hmm = partial(squarem, to_vector=HMM.to_vector, from_vector=lambda vector, hmm: hmm.from_vector(vector))
+squarem_hmm = partial(
+    squarem, to_vector=HMM.to_vector, from_vector=lambda vector, hmm: hmm.from_vector(vector)
+)
 
 
 def baum_welch(
-    hmm: HMM, rows: Any, begins: BoolArray, weights: FloatArray | None = None, *, max_iter: int, tol: float
+    hmm: HMM,
+    rows: Any,
+    begins: BoolArray,
+    weights: FloatArray | None = None,
+    *,
+    max_iter: int,
+    tol: float,
 ) -> EMResult[HMM]:
-    """Run Baum-Welch from a model until an iteration raises the mean log-likelihood of a row by less than `tol`."""
+    """Run Baum-Welch from a model until an iteration raises the mean log-likelihood of a row by
+    less than `tol`.
+    """
 
     def step(at: HMM) -> tuple[HMM, float]:
         statistics = at.e_step(rows, begins, weights)

@@ -1,8 +1,9 @@
-"""A hidden Markov model in words and pictures: how well states are identified, what they emit, their transitions."""
+"""A hidden Markov model in words and pictures: how well states are identified, what they emit,
+their transitions.
+"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,7 @@ from odeco.models.engine.description import (
     HeatMap,
     PageTable,
     component_names,
-    doubts,
     number_text,
-    separation_verdict,
 )
 from odeco.models.engine.fit import Fit
 from odeco.models.hmm.baum_welch import HMM
@@ -30,81 +29,88 @@ from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
 from odeco.models.hmm.sequences import Sequences
 from odeco.privacy.report import PrivacyReport
 
-#: Number of rows that are drawn from the model to see how often their state is identified.
-_N_DRAWN = 4000
-
-#: A text names at most this number of symbols or features of a state; a figure shows at most the second number.
+#: A text names at most this number of symbols or features of a state; a figure shows at most the
+#: second number.
 _MAX_NAMED, _MAX_SYMBOLS = 5, 40
 
 #: Symbols of a smaller probability are not named, unless all are as rare.
 _RARE = 0.01
 
-#: A state of private sequences, whose lengths are not known, is never left if it lasts this number of rows.
+#: A state of private sequences, whose lengths are not known, is never left if it lasts this number
+#: of rows.
 _LONG = 1e6
-
-#: Verdicts on states that a model without states explains; see `odeco.models.hmm.assumptions`.
-_DOUBTED = {
-    "drift": "{k} states that may be steps of a drift: each row follows the row before it, and a model that says only "
-    "this, without states, explains the rows better (BIC).",
-    "independent": "{k} states that may be parts of one distribution: the order of rows says hardly anything (BIC).",
-}
 
 #: A figure shows the states of at most this number of rows, the first ones.
 _MAX_STEPS = 300
 
 
-def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Sequences | None) -> Description:
-    """Return a model in words and pictures; `names` are those of the columns, and the states of `rows` are shown."""
+def describe(
+    fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Sequences | None
+) -> Description:
+    """Return a model in words and pictures; `names` are those of the columns, and the states of
+    `rows` are shown.
+    """
     hmm, info = fit.params, fit.info
-    stationary = hmm.stationary
+    shares = hmm.row_shares
     symbol_names = fit.context.symbol_names
-    kind = (
-        f"{len(symbol_names)} symbols"
-        if symbol_names
-        else f"{len(names)} {'count' if fit.context.counts else 'column'}{'s' * (len(names) > 1)}"
+    kind = f"{len(symbol_names)} symbols"
+    if not symbol_names:
+        unit = "count" if fit.context.counts else "column"
+        kind = f"{len(names)} {unit}{'s' * (len(names) > 1)}"
+    fact = (
+        f"Fitted to {info.n_samples:,} {'private sequences' if privacy is not None else 'rows'} "
+        f"of {kind}"
     )
-    fact = f"Fitted to {info.n_samples:,} {'private sequences' if privacy is not None else 'rows'} of {kind}"
-    fact += f"; start: {info.init}." if privacy is not None else f"; mean log-likelihood {info.log_likelihood:.4f}."
-    durations = 1 / np.maximum(1 - np.diagonal(hmm.transitions), 1e-9)  # the mean numbers of consecutive rows
+    fact += (
+        f"; start: {info.init}."
+        if privacy is not None
+        else f"; mean log-likelihood {info.log_likelihood:.4f}."
+    )
+    durations = 1 / np.maximum(
+        1 - np.diagonal(hmm.transitions), 1e-9
+    )  # the mean numbers of consecutive rows
     longest = info.n_samples if privacy is None else _LONG  # private runs count sequences
-    drawn, _ = hmm.sample(_N_DRAWN, np.random.default_rng(0))
-    posterior = hmm.posterior(drawn, np.arange(_N_DRAWN) == 0)
     components = [
-        ComponentRow(float(share), _lasts(duration, longest, share) + _emitted(hmm, state, names, symbol_names), doubt)
-        for state, (share, duration, doubt) in enumerate(
-            zip(stationary, durations, doubts(posterior, "state"), strict=True)
+        ComponentRow(
+            float(share),
+            _lasts(durations[state], longest, hmm.stationary[state])
+            + _emitted(hmm, state, names, symbol_names),
         )
+        for state, share in enumerate(shares)
     ]
-    states = component_names(stationary)
+    states = component_names(shares)
     numbers = [str(state) for state in range(hmm.n_states)]
-    transitions = HeatMap(hmm.transitions, states, numbers, "probability of the next state", diverging=False)
+    transitions = HeatMap(
+        hmm.transitions, states, numbers, "probability of the next state", diverging=False
+    )
     if isinstance(hmm.emissions, Categorical):
         # The symbols that differ most between states.
         probabilities = hmm.emissions.probabilities
         chosen = np.sort(np.argsort(-np.ptp(probabilities, axis=0), kind="stable")[:_MAX_SYMBOLS])
         shown = [symbol_names[symbol] for symbol in chosen]
-        emissions: Any = HeatMap(probabilities[:, chosen], states, shown, f"probability of {names[0]}", diverging=False)
-        table = _symbols_table(hmm.emissions, symbol_names, stationary)
+        emissions: Any = HeatMap(
+            probabilities[:, chosen], states, shown, f"probability of {names[0]}", diverging=False
+        )
+        table = _symbols_table(hmm.emissions, symbol_names, shares)
     else:
-        emissions, table = _Means(hmm.emissions, names), _means_table(hmm.emissions, names, stationary)
+        emissions, table = _Means(hmm.emissions, names), _means_table(hmm.emissions, names, shares)
     counted = "rows" if privacy is None else "sequences"
     wide, width = ("symbols", len(symbol_names)) if symbol_names else ("columns", len(names))
     sizes = ((counted, f"{info.n_samples:,}"), (wide, f"{width:,}"))
     panels: tuple[Any, ...] = (transitions, emissions)
     if rows is not None:
-        panels = (_Timeline(hmm.posterior(rows.rows[:_MAX_STEPS], rows.begins[:_MAX_STEPS]), rows.begins), *panels)
-    facts: tuple[str, ...] = (fact,)
-    if info.doubt == "dependent":
-        facts += (
-            "Within a state, rows depend on the row before them. The model rules this out, so one may show as several.",
+        panels = (
+            _Timeline(hmm.posterior(rows.rows[:_MAX_STEPS], rows.begins[:_MAX_STEPS]), rows.begins),
+            *panels,
         )
-    return Description(_verdict(fit, privacy, posterior), facts, tuple(components), panels, (table,), sizes)
+    return Description(_verdict(fit, privacy), (fact,), tuple(components), panels, (table,), sizes)
 
 
 def _lasts(duration: float, longest: float, share: float) -> str:
     """Return how long a state lasts; nothing of one that is left less than once in all rows.
 
-    A state whose share in a long sequence is less than one in all these rows is transient: it is not entered again.
+    A state whose share in a long sequence is less than one in all these rows is transient: it is
+    not entered again.
     """
     if duration >= longest:
         return ""
@@ -112,79 +118,97 @@ def _lasts(duration: float, longest: float, share: float) -> str:
     return f"{transient} {duration:.1f} rows on average; "
 
 
-def _symbols_table(emissions: Categorical, symbol_names: list[str], stationary: FloatArray) -> PageTable:
+def _symbols_table(
+    emissions: Categorical, symbol_names: list[str], shares: FloatArray
+) -> PageTable:
     """Return the probability of every symbol in every state; those that differ most come first."""
     probabilities = emissions.probabilities
     order = np.argsort(-np.ptp(probabilities, axis=0), kind="stable")
-    all_rows = stationary @ probabilities
+    all_rows = shares @ probabilities
     cells = [
-        [symbol_names[each], *(f"{value:.1%}" for value in (all_rows[each], *probabilities[:, each]))] for each in order
+        [
+            symbol_names[each],
+            *(f"{value:.1%}" for value in (all_rows[each], *probabilities[:, each])),
+        ]
+        for each in order
     ]
     shades = np.column_stack(
-        [np.zeros(len(order)), (probabilities / np.maximum(probabilities.max(0), 1e-300))[:, order].T]
+        [
+            np.zeros(len(order)),
+            (probabilities / np.maximum(probabilities.max(0), 1e-300))[:, order].T,
+        ]
     )
     headings = ["symbol", "all", *map(str, range(len(probabilities)))]
     lead = "The probability of each symbol in each state; the symbols that differ most come first."
     return PageTable("What each state emits", lead, headings, cells, shades)
 
 
-def _means_table(emissions: Gaussian | Poisson, names: list[str], stationary: FloatArray) -> PageTable:
+def _means_table(emissions: Gaussian | Poisson, names: list[str], shares: FloatArray) -> PageTable:
     """Return the mean and standard deviation of every column in every state."""
     heights = (emissions.means - emissions.origin) / np.sqrt(emissions.total_variances)
-    order = np.argsort(-(stationary @ heights**2), kind="stable")
+    order = np.argsort(-(shares @ heights**2), kind="stable")
     deviations = np.sqrt(emissions.variances)
     cells = [
         [
             names[each],
             *(
                 f"{number_text(mean)} ± {number_text(deviation, 2)}"
-                for mean, deviation in zip(emissions.means[:, each], deviations[:, each], strict=True)
+                for mean, deviation in zip(
+                    emissions.means[:, each], deviations[:, each], strict=True
+                )
             ),
         ]
         for each in order
     ]
     lead = (
-        "Mean ± standard deviation in each state, in the units of the rows. Blue is above the mean of all rows, orange "
-        "below."
+        "Mean ± standard deviation in each state, in the units of the rows. Blue is above the "
+        "mean of all rows, orange below."
     )
     return PageTable(
-        "What each state emits", lead, ["column", *map(str, range(len(heights)))], cells, heights[:, order].T
+        "What each state emits",
+        lead,
+        ["column", *map(str, range(len(heights)))],
+        cells,
+        heights[:, order].T,
     )
 
 
-def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> str:
+def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
+    """Return what is said first of models that were not checked on halves because they are private
+    or single.
+    """
     k = fit.params.n_states
-    if privacy is not None and not fit.info.converged:
-        return f"{k} states, partly hidden by noise: ask for fewer states, or for more sequences or a larger epsilon."
     if k == 1:
         return "One state: the model takes rows to be independent of those before them."
-    if not _supported(fit):
-        return f"{k} states, but no evidence for them: independent rows explain the data as well (BIC)."
-    return (
-        _DOUBTED[fit.info.doubt].format(k=k) if fit.info.doubt in _DOUBTED else separation_verdict(posterior, "state")
-    )
-
-
-def _supported(fit: Fit) -> bool:
-    """Return whether the model has a better BIC than one with a single state; True if that is not known."""
-    hmm, info = fit.params, fit.info
-    gain = info.n_samples * (info.log_likelihood - fit.context.independent_log_likelihood)
-    n_further = hmm.n_parameters - hmm.emissions.n_parameters // hmm.n_states
-    return not math.isfinite(gain) or bool(gain > n_further * math.log(info.n_samples) / 2)
+    if privacy is None:
+        return ""
+    if not fit.info.converged:
+        return (
+            f"{k} states, partly hidden by noise: ask for fewer, or for more sequences or a "
+            "larger epsilon."
+        )
+    return f"{k} states, which all stand clear of the noise of privacy."
 
 
 def _emitted(hmm: HMM, state: int, names: list[str], symbol_names: list[str]) -> str:
-    """Return the likeliest symbols of a state, or the features in which it differs most from all rows."""
+    """Return the likeliest symbols of a state, or the features in which it differs most from all
+    rows.
+    """
     emissions = hmm.emissions
     if isinstance(emissions, Categorical):
         probabilities = emissions.probabilities[state]
         likely = np.argsort(-probabilities, kind="stable")[:_MAX_NAMED]
         likely = likely[probabilities[likely] >= min(_RARE, probabilities[likely[0]])]
-        return f"{names[0]} is " + ", ".join(f"{symbol_names[each]} ({probabilities[each]:.0%})" for each in likely)
+        return f"{names[0]} is " + ", ".join(
+            f"{symbol_names[each]} ({probabilities[each]:.0%})" for each in likely
+        )
     offsets = (emissions.means[state] - emissions.origin) / np.sqrt(emissions.total_variances)
     deviations = np.sqrt(emissions.variances[state])
     return ", ".join(
-        f"{names[each]} {number_text(emissions.means[state, each], 3)} ± {number_text(deviations[each], 2)}"
+        (
+            f"{names[each]} {number_text(emissions.means[state, each], 3)} ± "
+            f"{number_text(deviations[each], 2)}"
+        )
         for each in np.argsort(-np.abs(offsets), kind="stable")[:_MAX_NAMED]
     )
 
@@ -203,11 +227,17 @@ class _Timeline:
     def draw(self, axes: Any) -> None:
         n_rows, k = self.posterior.shape
         steps = np.arange(n_rows)
-        axes.stackplot(steps, self.posterior.T, labels=[f"state {state}" for state in range(k)], linewidth=0)
+        axes.stackplot(
+            steps, self.posterior.T, labels=[f"state {state}" for state in range(k)], linewidth=0
+        )
         for step in np.flatnonzero(self.begins[:n_rows])[1:]:
             axes.axvline(step - 0.5, color="white", linewidth=1)
         axes.set(
-            xlim=(0, max(n_rows - 1, 1)), ylim=(0, 1), xlabel="row", ylabel="probability", title="States over time"
+            xlim=(0, max(n_rows - 1, 1)),
+            ylim=(0, 1),
+            xlabel="row",
+            ylabel="probability",
+            title="States over time",
         )
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=min(k, 6), fontsize=8)
 
@@ -226,7 +256,9 @@ class _Means:
     def size(self) -> tuple[float, float]:
         width, height = PANEL_SIZE
         longest = max(len(shortened(name)) for name in self.names)
-        return max(width, LINE * min(len(self.names), MAX_TICKS) + 1.4), height + LETTER * longest * self._is_upright
+        return max(
+            width, LINE * min(len(self.names), MAX_TICKS) + 1.4
+        ), height + LETTER * longest * self._is_upright
 
     @property
     def _is_upright(self) -> bool:
@@ -243,7 +275,9 @@ class _Means:
         k = len(means)
         for state in range(k):
             places = np.arange(len(names)) + (state - (k - 1) / 2) * 0.8 / k
-            axes.errorbar(places, means[state], deviations[state], fmt="o", markersize=3, label=str(state))
+            axes.errorbar(
+                places, means[state], deviations[state], fmt="o", markersize=3, label=str(state)
+            )
         axes.set_ylabel(label)
         every, turn = -(-len(names) // MAX_TICKS), 90 if self._is_upright else 0
         shown = list(map(shortened, names[::every]))

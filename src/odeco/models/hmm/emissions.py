@@ -1,10 +1,13 @@
-"""Emissions of a hidden Markov model: `Categorical` (symbols), `Gaussian` (vectors) and `Poisson` (counts).
+"""Emissions of a hidden Markov model: `Categorical` (symbols), `Gaussian` (vectors) and `Poisson`
+(counts).
 
-All have the same methods, so that the recursions, Baum-Welch and the stream work with any: the likelihood of each
-row in each state, the sufficient statistics of rows, the M step, and the coordinates that SQUAREM extrapolates in.
+All have the same methods, so that the recursions, Baum-Welch and the stream work with any: the
+likelihood of each row in each state, the sufficient statistics of rows, the M step, and the
+coordinates that SQUAREM extrapolates in.
 
-A likelihood is looked up in a table with one column per state: row t of the data has row index[t] of the table. For
-symbols the table has one row per symbol, so that nothing is stored per row of the data; vectors have one row each.
+A likelihood is looked up in a table with one column per state: row t of the data has row index[t]
+of the table. For symbols the table has one row per symbol, so that nothing is stored per row of the
+data; vectors have one row each.
 """
 
 from __future__ import annotations
@@ -19,32 +22,30 @@ from scipy.special import gammaln
 
 from odeco._util.state import Rule, Sizes, State, array, array_field, require, usable_array
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.gaussians import (
-    covariances_rule,
-    draw_rows,
-    inverse_factors,
-    log_densities,
-    log_peaks,
-    weighted_sums,
-)
+from odeco.models.emissions.covariances import KINDS, covariances_rule, kind_of
+from odeco.models.emissions.gaussians import draw_rows, squared_norms, weighted_sums
 from odeco.models.engine.rows import column_moments, column_ranges, condition, has_missing, parts_of
 
 #: The smallest square root of a probability after an extrapolation.
 _MIN_ROOT = 1e-5
 
-#: The smallest probability in a file. No EM iteration leaves a smaller one, and products of three do not underflow.
+#: The smallest probability in a file. No EM iteration leaves a smaller one, and products of three
+#: do not underflow.
 MIN_PROBABILITY = 1e-60
 
 #: Pseudo-count of every symbol in every state, so that no probability is zero.
 _SYMBOL_PRIOR = 1e-3
 
-#: Every state has this number of prior rows with the mean counts of all rows, so that no rate is zero.
+#: Every state has this number of prior rows with the mean counts of all rows, so that no rate is
+#: zero.
 _COUNT_PRIOR = 1e-3
 
-#: Every state has this number of prior rows with the variance of all rows, so that no state shrinks to a point.
+#: Every state has this number of prior rows with the variance of all rows, so that no state shrinks
+#: to a point.
 _PRIOR_ROWS = 0.1
 
-#: Rows are clipped to this number of standard deviations of all rows, so that likelihoods do not underflow to zero.
+#: Rows are clipped to this number of standard deviations of all rows, so that likelihoods do not
+#: underflow to zero.
 _MAX_SCALED = 1e100
 
 #: The smallest variance, as a share of the variance of all rows.
@@ -63,7 +64,9 @@ def distributions(*shape: str | None, low: float = MIN_PROBABILITY) -> Rule:
 
 
 def squared_roots(roots: FloatArray) -> FloatArray:
-    """Return distributions, one per row, from the square roots of their probabilities, which need not be valid."""
+    """Return distributions, one per row, from the square roots of their probabilities, which need
+    not be valid.
+    """
     squares = np.maximum(roots, _MIN_ROOT) ** 2
     return np.asarray(squares / squares.sum(axis=1, keepdims=True))
 
@@ -76,7 +79,9 @@ def multinomial_log_likelihoods(counts: FloatArray) -> FloatArray:
 
 
 def perturbed_copies(distributions: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return each distribution twice in a row, with every probability multiplied by a random factor."""
+    """Return each distribution twice in a row, with every probability multiplied by a random
+    factor.
+    """
     copies = np.repeat(distributions, 2, axis=0)
     changed = copies * rng.uniform(0.2, 1.8, copies.shape)
     return np.asarray(changed / changed.sum(axis=1, keepdims=True))
@@ -105,19 +110,29 @@ class Categorical(State):
         return int(self.probabilities.size - len(self.probabilities))
 
     def likelihoods(self, rows: IndexArray) -> tuple[FloatArray, IndexArray, None]:
-        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors.
+        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted
+        factors.
 
         The last row of the table is that of a missing symbol, which says nothing about the state.
         """
-        # By rows: the recursions read one at a time, and of another layout they would be compiled once more.
-        return np.array(np.vstack([self.probabilities.T, np.ones(len(self.probabilities))]), order="C"), rows, None
+        # By rows: the recursions read one at a time, and of another layout they would be compiled
+        # once more.
+        return (
+            np.array(
+                np.vstack([self.probabilities.T, np.ones(len(self.probabilities))]), order="C"
+            ),
+            rows,
+            None,
+        )
 
     def log_likelihoods(self, rows: IndexArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
         return np.vstack([np.log(self.probabilities.T), np.zeros(len(self.probabilities))]), rows
 
     def statistics(self, rows: IndexArray, posterior: FloatArray) -> FloatArray:  # noqa: ARG002 - posterior is by symbol
-        """Return sufficient statistics, k x n_statistics; `posterior` is summed over each row of the table."""
+        """Return sufficient statistics, k x n_statistics; `posterior` is summed over each row of
+        the table.
+        """
         return posterior[: self.n_statistics].T
 
     def m_step(self, statistics: FloatArray) -> Categorical:
@@ -126,7 +141,9 @@ class Categorical(State):
         return Categorical(counts / counts.sum(axis=1, keepdims=True))
 
     def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
-        """Return the log-likelihood of the rows behind each row of statistics in the state that suits them best."""
+        """Return the log-likelihood of the rows behind each row of statistics in the state that
+        suits them best.
+        """
         return multinomial_log_likelihoods(statistics)
 
     def to_vector(self) -> FloatArray:
@@ -146,7 +163,9 @@ class Categorical(State):
         rows = np.empty(states.size, np.int64)
         for state, probabilities in enumerate(self.probabilities):
             own = np.flatnonzero(states == state)
-            rows[own] = rng.choice(probabilities.size, own.size, p=probabilities / probabilities.sum())
+            rows[own] = rng.choice(
+                probabilities.size, own.size, p=probabilities / probabilities.sum()
+            )
         return rows
 
 
@@ -159,19 +178,23 @@ class Gaussian(State):
     means : array, k x d
         The mean of each state.
     covariances : array, k x d or k x d x d
-        The variances of features that are independent within a state, or the covariance of each state.
+        The variances of features that are independent within a state, or the covariance of each
+        state.
     origin, total_variances : array
-        Mean and variance of each feature over all rows. Statistics are sums over rows minus the origin, so that they
-        do not cancel. The prior and the floor of variances are shares of the total variances.
+        Mean and variance of each feature over all rows. Statistics are sums over rows minus the
+        origin, so that they do not cancel. The prior and the floor of variances are shares of the
+        total variances.
     """
 
     means: FloatArray = array_field("k", "n_features", rule=usable_array("k", "n_features"))
     covariances: FloatArray = array_field("k", rule=covariances_rule("k", "n_features"))
     origin: FloatArray = array_field(rule=usable_array("n_features"))
-    total_variances: FloatArray = array_field(rule=usable_array("n_features", low=np.finfo(np.float64).tiny))
+    total_variances: FloatArray = array_field("n_features", low=np.finfo(np.float64).tiny)
 
     @classmethod
-    def of_rows(cls, rows: FloatArray, n_states: int, weights: FloatArray | None = None, *, full: bool) -> Gaussian:
+    def of_rows(
+        cls, rows: FloatArray, n_states: int, weights: FloatArray | None = None, *, full: bool
+    ) -> Gaussian:
         """Return states that all have the distribution of the rows."""
         origin, variances = column_moments(rows, weights)
         largest = variances.max(initial=0.0)
@@ -179,13 +202,21 @@ class Gaussian(State):
         varies = (column_ranges(rows) > 0) & (variances > 1 / np.finfo(np.float64).max)
         variances = np.where(varies, variances, 1e-12 * largest if largest > 0 else 1.0)
         # One feature has nothing to be correlated with.
-        covariance = np.diag(variances) if full and len(variances) > 1 else variances
-        return cls(np.tile(origin, (n_states, 1)), np.stack([covariance] * n_states), origin, variances)
+        kind: Any = KINDS["full" if full and len(variances) > 1 else "diag"]
+        covariance = kind.of_variances(variances)
+        return cls(
+            np.tile(origin, (n_states, 1)), np.stack([covariance] * n_states), origin, variances
+        )
+
+    @cached_property
+    def kind(self) -> Any:
+        """The kind of the covariances: `Diagonal` or `Full`."""
+        return kind_of(self.covariances)
 
     @property
     def full(self) -> bool:
         """Whether features may be correlated within a state."""
-        return self.covariances.ndim == 3
+        return bool(self.kind.name == "full")
 
     @cached_property
     def _scale(self) -> FloatArray:
@@ -199,27 +230,30 @@ class Gaussian(State):
 
     @cached_property
     def _factors(self) -> FloatArray | None:
-        return inverse_factors(self.covariances) if self.full else None
+        factors: FloatArray | None = self.kind.factors(self.covariances)
+        return factors
 
     @property
     def variances(self) -> FloatArray:
         """The variance of each feature in each state, k x d."""
-        return np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances
+        return np.asarray(self.kind.variances(self.covariances, self.means.shape[1]))
 
     @property
     def n_statistics(self) -> int:
         """Number of sufficient statistics per state."""
         d = self.means.shape[1]
-        return int(1 + d + (d * d if self.full else d))
+        return int(1 + d + self.kind.n_sums(d))
 
     @property
     def n_parameters(self) -> int:
         """Number of free parameters."""
         k, d = self.means.shape
-        return int(k * (d + (d * (d + 1) // 2 if self.full else d)))
+        return int(k * (d + self.kind.n_parameters(d)))
 
     def likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray, FloatArray]:
-        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
+        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted
+        factors.
+        """
         return without_largest(*self.log_likelihoods(rows))
 
     def coordinates(self, rows: FloatArray) -> FloatArray:
@@ -233,18 +267,26 @@ class Gaussian(State):
         if not largest <= _MAX_SCALED:  # or NaN
             rows = np.clip(rows, -_MAX_SCALED, _MAX_SCALED)
         covariances = self.covariances / self._units
-        factors = inverse_factors(covariances) if self.full else None
+        factors = self.kind.factors(covariances)
         # The density of scaled rows, divided by the product of the scales.
         if np.isnan(largest):
             volumes = ~np.isnan(rows) @ np.log(self._scale)
-            parts = [condition(rows[part], 0.0, means, covariances, factors) for part in parts_of(rows, len(means))]
+            parts = [
+                condition(rows[part], 0.0, means, covariances, factors)
+                for part in parts_of(rows, len(means))
+            ]
             table = np.concatenate([part.log_densities for part in parts])
             return table - volumes[:, None], np.arange(len(rows))
-        peaks = log_peaks(-np.log(self._scale).sum(), covariances, factors, rows.shape[1])
-        return log_densities(rows, None, means, covariances, factors, peaks), np.arange(len(rows))
+        peaks = self.kind.log_peaks(-np.log(self._scale).sum(), covariances, factors, rows.shape[1])
+        table = self.kind.log_densities(
+            rows, squared_norms(rows), means, covariances, factors, peaks
+        )
+        return table, np.arange(len(rows))
 
     def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
-        """Return sufficient statistics, k x n_statistics: sums of 1, x and x² or xxᵀ, for x seen from the origin."""
+        """Return sufficient statistics, k x n_statistics: sums of 1, x and x² or xxᵀ, for x seen
+        from the origin.
+        """
         rows = rows - self.origin
         if has_missing(rows):
             given = (np.zeros(1), self.means - self.origin, self.covariances, self._factors)
@@ -252,56 +294,51 @@ class Gaussian(State):
             sums = [condition(rows[part], *given).sums(posterior[part]) for part in parts]
             counts, firsts, seconds = (reduce(add, each) for each in zip(*sums, strict=True))
         else:
-            counts, firsts, seconds = weighted_sums(rows, None, posterior, self.covariances.ndim)
+            counts, firsts, seconds = weighted_sums(rows, squared_norms(rows), posterior, self.kind)
         return np.hstack([counts[:, None], firsts, seconds.reshape(len(counts), -1)])
 
     def m_step(self, statistics: FloatArray) -> Gaussian:
         """Return the likeliest emissions for sufficient statistics."""
         d = self.means.shape[1]
-        counts, firsts, seconds = statistics[:, :1], statistics[:, 1 : 1 + d], statistics[:, 1 + d :]
+        counts, firsts, seconds = (
+            statistics[:, :1],
+            statistics[:, 1 : 1 + d],
+            statistics[:, 1 + d :],
+        )
         means = firsts / np.maximum(counts, np.finfo(np.float64).tiny)
-        if self.full:
-            scatter = seconds.reshape(-1, d, d) - means[:, :, None] * firsts[:, None, :]
-            covariances = (scatter + _PRIOR_ROWS * np.diag(self.total_variances)) / (counts + _PRIOR_ROWS)[:, :, None]
-        else:
-            covariances = (seconds - means * firsts + _PRIOR_ROWS * self.total_variances) / (counts + _PRIOR_ROWS)
+        covariances = self.kind.with_prior(
+            seconds, firsts, counts, means, self.total_variances, _PRIOR_ROWS
+        )
         return replace(self, means=means + self.origin, covariances=self._floored(covariances))
 
     def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
-        """Return the log-likelihood of the rows behind each row of statistics in the state that suits them best.
+        """Return the log-likelihood of the rows behind each row of statistics in the state that
+        suits them best.
 
-        That of n rows with their own mean and covariance Σ is −n/2 log |Σ|, up to a constant times n, which is left
-        out: it cancels when the rows of two states are put together.
+        That of n rows with their own mean and covariance Σ is −n/2 log |Σ|, up to a constant times
+        n, which is left out: it cancels when the rows of two states are put together.
         """
         covariances = self.m_step(statistics).covariances / self._units
-        log_determinants = np.linalg.slogdet(covariances)[1] if self.full else np.log(covariances).sum(axis=1)
-        return np.asarray(-statistics[:, 0] / 2 * log_determinants)
+        return np.asarray(-statistics[:, 0] / 2 * self.kind.log_determinants(covariances))
 
     def to_vector(self) -> FloatArray:
-        """Return the emissions as a vector for extrapolation: means, and log-variances or Cholesky factors."""
-        means, covariances = (self.means - self.origin) / self._scale, self.covariances / self._units
-        if not self.full:
-            return np.concatenate([means.ravel(), np.log(covariances).ravel()])
-        lower = np.linalg.cholesky(covariances)
-        rows, columns = np.tril_indices(means.shape[1], -1)
-        diagonals = np.log(np.diagonal(lower, axis1=1, axis2=2))
-        return np.concatenate([means.ravel(), diagonals.ravel(), lower[:, rows, columns].ravel()])
+        """Return the emissions as a vector for extrapolation: means, and log-variances or Cholesky
+        factors.
+        """
+        means = (self.means - self.origin) / self._scale
+        return np.concatenate([means.ravel(), self.kind.to_vector(self.covariances / self._units)])
 
     def from_vector(self, vector: FloatArray) -> Gaussian:
         """Return the emissions that `to_vector` would return as this vector."""
         k, d = self.means.shape
         means = vector[: k * d].reshape(k, d) * self._scale + self.origin
-        covariances = np.exp(np.clip(vector[k * d : 2 * k * d].reshape(k, d), -300, 300))
-        if self.full:
-            lower = np.zeros((k, d, d))
-            lower[:, np.arange(d), np.arange(d)] = covariances
-            rows, columns = np.tril_indices(d, -1)
-            lower[:, rows, columns] = vector[2 * k * d :].reshape(k, -1)
-            covariances = lower @ lower.transpose(0, 2, 1)
+        covariances = self.kind.from_vector(vector[k * d :], k, d)
         return replace(self, means=means, covariances=self._floored(covariances * self._units))
 
     def split(self, rng: np.random.Generator) -> Gaussian:
-        """Return two states for each, one after the other, half a standard deviation to either side of its mean."""
+        """Return two states for each, one after the other, half a standard deviation to either side
+        of its mean.
+        """
         k, d = self.means.shape
         offsets = rng.standard_normal((k, d)) * np.sqrt(self.variances) / 2
         means = np.stack([self.means + offsets, self.means - offsets], axis=1).reshape(2 * k, d)
@@ -313,15 +350,7 @@ class Gaussian(State):
 
     def _floored(self, covariances: FloatArray) -> FloatArray:
         """Return covariances with at least the smallest variance in every direction."""
-        if not self.full:
-            return np.maximum(covariances, _MIN_VARIANCE * self.total_variances)
-        values, vectors = np.linalg.eigh(covariances / self._units)
-        low = values[:, 0] < _MIN_VARIANCE
-        if low.any():
-            raised = vectors[low] * np.maximum(values[low], _MIN_VARIANCE)[:, None, :]
-            covariances = covariances.copy()
-            covariances[low] = (raised @ vectors[low].transpose(0, 2, 1)) * self._units
-        return covariances
+        return np.asarray(self.kind.raise_to(covariances, self._units, _MIN_VARIANCE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,8 +362,8 @@ class Poisson(State):
     means : array, k x d
         The rate of each column in each state.
     origin : array
-        The mean of each column over all rows. Rates are drawn towards it by the weight of a thousandth of a row, so
-        that none is zero.
+        The mean of each column over all rows. Rates are drawn towards it by the weight of a
+        thousandth of a row, so that none is zero.
     """
 
     means: FloatArray = array_field("k", "n_features", rule=usable_array("k", "n_features", low=0))
@@ -369,11 +398,15 @@ class Poisson(State):
         return int(self.means.size)
 
     def coordinates(self, rows: FloatArray) -> FloatArray:
-        """Return rows such that the noise within states is about one in every column: 2√x has that variance."""
+        """Return rows such that the noise within states is about one in every column: 2√x has that
+        variance.
+        """
         return np.asarray(2 * np.sqrt(rows))
 
     def likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray, FloatArray]:
-        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
+        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted
+        factors.
+        """
         return without_largest(*self.log_likelihoods(rows))
 
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
@@ -396,14 +429,18 @@ class Poisson(State):
 
     def m_step(self, statistics: FloatArray) -> Poisson:
         """Return the likeliest emissions for sufficient statistics."""
-        sums, counts = statistics[:, 1:] + _COUNT_PRIOR * self.origin, statistics[:, :1] + _COUNT_PRIOR
+        sums, counts = (
+            statistics[:, 1:] + _COUNT_PRIOR * self.origin,
+            statistics[:, :1] + _COUNT_PRIOR,
+        )
         return replace(self, means=sums / counts)
 
     def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
-        """Return the log-likelihood of the rows behind each row of statistics in the state that suits them best.
+        """Return the log-likelihood of the rows behind each row of statistics in the state that
+        suits them best.
 
-        That of n rows with sums S is Σ S log(S/n), up to terms that are the same if the rows of two states are put
-        together.
+        That of n rows with sums S is Σ S log(S/n), up to terms that are the same if the rows of two
+        states are put together.
         """
         return np.asarray((statistics[:, 1:] * np.log(self.m_step(statistics).means)).sum(axis=1))
 
@@ -416,19 +453,30 @@ class Poisson(State):
         return replace(self, means=np.exp(np.clip(vector.reshape(self.means.shape), -300, 300)))
 
     def split(self, rng: np.random.Generator) -> Poisson:
-        """Return two states for each, one after the other, half a standard deviation to either side of its rate."""
+        """Return two states for each, one after the other, half a standard deviation to either side
+        of its rate.
+        """
         k, d = self.means.shape
         factors = np.exp(rng.standard_normal((k, d)) / (2 * np.sqrt(np.maximum(self.means, 1.0))))
-        return replace(self, means=np.stack([self.means * factors, self.means / factors], axis=1).reshape(2 * k, d))
+        return replace(
+            self,
+            means=np.stack([self.means * factors, self.means / factors], axis=1).reshape(2 * k, d),
+        )
 
     def sample(self, states: IndexArray, rng: np.random.Generator) -> FloatArray:
         """Draw one row for each state of a path."""
         return rng.poisson(self.means[states]).astype(np.float64)
 
 
-def without_largest(logarithms: FloatArray, index: IndexArray) -> tuple[FloatArray, IndexArray, FloatArray]:
-    """Return the exponentials of a table of logarithms, in which each row has a 1, its index, and what was omitted."""
-    largest = reduce(np.maximum, logarithms.T)  # state by state: along short rows NumPy takes three times as long
+def without_largest(
+    logarithms: FloatArray, index: IndexArray
+) -> tuple[FloatArray, IndexArray, FloatArray]:
+    """Return the exponentials of a table of logarithms, in which each row has a 1, its index, and
+    what was omitted.
+    """
+    largest = reduce(
+        np.maximum, logarithms.T
+    )  # state by state: along short rows NumPy takes three times as long
     return np.exp(logarithms - largest[:, None]), index, largest
 
 

@@ -1,25 +1,30 @@
-"""Starts of Baum-Welch from the moments of three consecutive rows (Anandkumar et al. 2014, section 3.3).
+"""Starts of Baum-Welch from the moments of three consecutive rows (Anandkumar et al. 2014, section
+3.3).
 
-Given the state of the middle one of three consecutive symbols, the three are independent: they are three views of that
-state. Let A_h, B_h and C_h be the distributions of the symbol before, of the symbol itself and of the symbol after,
-given that the middle state is h. `engine.moments` finds the states, and B_h is the emission distribution of state h.
-The pairs of consecutive symbols are then Bᵀ J B with J_gh the joint probability of state g and next state h, which
-gives the transitions.
+Given the state of the middle one of three consecutive symbols, the three are independent: they are
+three views of that state. Let A_h, B_h and C_h be the distributions of the symbol before, of the
+symbol itself and of the symbol after, given that the middle state is h. `engine.moments` finds the
+states, and B_h is the emission distribution of state h. The pairs of consecutive symbols are then
+Bᵀ J B with J_gh the joint probability of state g and next state h, which gives the transitions.
 
-Vectors are first quantised: each is replaced by the index of its nearest centre. Moments of the vectors themselves
-would separate at most as many states as there are features, and only states with different means. Moments of the
-indices work for any number of features, and for states that differ only in their variances.
+Vectors are first quantised: each is replaced by the index of its nearest centre. Moments of the
+vectors themselves would separate at most as many states as there are features, and only states with
+different means. Moments of the indices work for any number of features, and for states that differ
+only in their variances.
 
-**Split and merge** is EM with spare states, which are then merged in pairs (Ueda, Nakano, Ghahramani and Hinton 2000).
+**Split and merge** is EM with spare states, which are then merged in pairs (Ueda, Nakano,
+Ghahramani and Hinton 2000).
 
-Baum-Welch cannot get from a model in which two states share the role of one while another has the role of two to a
-better one: the likelihood falls on the way. With spare states each role finds a state of its own, and the superfluous
-states then show: two states with the same emissions, predecessors and successors.
+Baum-Welch cannot get from a model in which two states share the role of one while another has the
+role of two to a better one: the likelihood falls on the way. With spare states each role finds a
+state of its own, and the superfluous states then show: two states with the same emissions,
+predecessors and successors.
 
-**Cost of a merger.** Take the expected counts and statistics as if states had been observed. The log-likelihood of a
-state is then that of its emissions, of its successors and of its predecessors, where counts n of states have Σ n log(n
-/ Σ n). A merged state has the statistics of both, and the loss is never negative. Since states are not observed, this
-only ranks mergers; among those that rank first, the one that leaves the highest likelihood is taken.
+**Cost of a merger.** Take the expected counts and statistics as if states had been observed. The
+log-likelihood of a state is then that of its emissions, of its successors and of its predecessors,
+where counts n of states have Σ n log(n / Σ n). A merged state has the statistics of both, and the
+loss is never negative. Since states are not observed, this only ranks mergers; among those that
+rank first, the one that leaves the highest likelihood is taken.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from odeco._util.stages import LOG
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.moments import classes_of_three_views
@@ -38,21 +44,23 @@ from odeco.models.engine.rows import column_moments, filled, has_missing, times
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson, multinomial_log_likelihoods
 
-#: A start uses at most this number of consecutive symbols per state, or of vectors, which tell more about states; but
-#: never fewer than `_MIN_PART` rows, since long-lasting states are seldom left.
+#: A start uses at most this number of consecutive symbols per state, or of vectors, which tell more
+#: about states; but never fewer than `_MIN_PART` rows, since long-lasting states are seldom left.
 _SYMBOLS_PER_STATE, _VECTORS_PER_STATE, _MIN_PART = 2500, 1000, 2**13
 
 #: Baum-Welch iterations with spare states before any are merged.
 _SPARE_ITER = 6
 
-#: How often the states are split and merged again. For vectors less often, as it takes a larger part of the whole time.
+#: How often the states are split and merged again. For vectors less often, as it takes a larger
+#: part of the whole time.
 _N_SPLITS = {"symbols": 2, "vectors": 1}
 
-#: States are merged in at most this number of rounds. For each merger the likelihood of this number of pairs is tried.
+#: States are merged in at most this number of rounds. For each merger the likelihood of this number
+#: of pairs is tried.
 _MAX_ROUNDS, _PAIRS_PER_MERGER = 10, 4
 
-#: At most this number of partial orders of states is compared with a mask of transitions. A state that is left less
-#: often than the second number says nothing about its successors.
+#: At most this number of partial orders of states is compared with a mask of transitions. A state
+#: that is left less often than the second number says nothing about its successors.
 _MOST_ORDERS, _LEAST_LEAVING = 1000, 1e-3
 
 
@@ -70,7 +78,9 @@ def split_merge_starts(
 def consecutive_parts(
     rows: Any, begins: BoolArray, weights: FloatArray | None, n_states: int, number: int
 ) -> Iterator[tuple[Any, BoolArray, FloatArray | None]]:
-    """Yield this number of parts of consecutive rows, spread over all rows: rows, which begin a sequence, weights."""
+    """Yield this number of parts of consecutive rows, spread over all rows: rows, which begin a
+    sequence, weights.
+    """
     per_state = _VECTORS_PER_STATE if np.ndim(rows) > 1 else _SYMBOLS_PER_STATE
     size = min(max(per_state * n_states, _MIN_PART), len(rows))
     for part in range(number):
@@ -81,24 +91,38 @@ def consecutive_parts(
         yield rows[own], part_begins, None if weights is None else weights[own]
 
 
-def reduce_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights: FloatArray | None = None) -> HMM:
-    """Return a model with `n_states` states, from one with at least that number, by EM and mergers."""
+def reduce_states(
+    hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights: FloatArray | None = None
+) -> HMM:
+    """Return a model with `n_states` states, from one with at least that number, by EM and
+    mergers.
+    """
     if hmm.n_states == n_states:
         return hmm
     hmm = baum_welch(hmm, rows, begins, weights, max_iter=_SPARE_ITER, tol=0.0).params
     return merge_states(hmm, rows, begins, n_states, weights)
 
 
-def merge_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights: FloatArray | None = None) -> HMM:
-    """Return a model with `n_states` states from one with more, by mergers and an EM iteration after each round."""
+def merge_states(
+    hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights: FloatArray | None = None
+) -> HMM:
+    """Return a model with `n_states` states from one with more, by mergers and an EM iteration
+    after each round.
+    """
     per_round = -(-(hmm.n_states - n_states) // _MAX_ROUNDS)
     while hmm.n_states > n_states:
+        LOG.debug("merging %d states", hmm.n_states)
         statistics = hmm.e_step(rows, begins, weights)
         n_mergers = min(per_round, hmm.n_states - n_states)
         pairs, costs = merge_costs(hmm, statistics)
         pairs = pairs[np.argsort(costs, kind="stable")[: _PAIRS_PER_MERGER * n_mergers]]
-        merged = (hmm.m_step(merge_statistics(statistics, _labels(hmm.n_states, pair[None]))) for pair in pairs)
-        scores = [np.average(each.log_likelihoods(rows, begins), weights=weights) for each in merged]
+        merged = (
+            hmm.m_step(merge_statistics(statistics, _labels(hmm.n_states, pair[None])))
+            for pair in pairs
+        )
+        scores = [
+            np.average(each.log_likelihoods(rows, begins), weights=weights) for each in merged
+        ]
         chosen = _disjoint(pairs[np.argsort(-np.array(scores), kind="stable")])[:n_mergers]
         hmm = hmm.m_step(merge_statistics(statistics, _labels(hmm.n_states, chosen)))
         hmm = hmm.m_step(hmm.e_step(rows, begins, weights))
@@ -106,11 +130,12 @@ def merge_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights:
 
 
 def in_place(hmm: HMM, mask: BoolArray) -> HMM:
-    """Return the model without transitions that a mask does not allow, its states in the places that suit it best.
+    """Return the model without transitions that a mask does not allow, its states in the places
+    that suit it best.
 
-    Those are the places in which the most of the transition matrix stays, where the transitions from a state to others
-    count as much as those to itself. One place after the other gets a state, and the best partial orders go on: all of
-    them for few states.
+    Those are the places in which the most of the transition matrix stays, where the transitions
+    from a state to others count as much as those to itself. One place after the other gets a state,
+    and the best partial orders go on: all of them for few states.
     """
     k, leaving = hmm.n_states, hmm.transitions * (1 - np.eye(hmm.n_states))
     weights = leaving / np.maximum(leaving.sum(axis=1, keepdims=True), _LEAST_LEAVING) + np.diag(
@@ -121,10 +146,14 @@ def in_place(hmm: HMM, mask: BoolArray) -> HMM:
         before, after = mask[:place, place], mask[place, :place]
         stays = stays[:, None] + mask[place, place] * weights.diagonal()
         stays = (
-            stays + np.einsum("bqs,q->bs", weights[orders], before) + np.einsum("bqs,q->bs", weights.T[orders], after)
+            stays
+            + np.einsum("bqs,q->bs", weights[orders], before)
+            + np.einsum("bqs,q->bs", weights.T[orders], after)
         )
         np.put_along_axis(stays, orders, -np.inf, axis=1)  # those states have a place
-        best = np.argsort(-stays, axis=None, kind="stable")[: min(_MOST_ORDERS, len(orders) * (k - place))]
+        best = np.argsort(-stays, axis=None, kind="stable")[
+            : min(_MOST_ORDERS, len(orders) * (k - place))
+        ]
         orders, stays = np.column_stack([orders[best // k], best % k]), stays.ravel()[best]
     return hmm.permuted(orders[0]).with_mask(mask)
 
@@ -172,9 +201,9 @@ def _labels(n_states: int, pairs: IndexArray) -> IndexArray:
     return labels
 
 
-#: In directions where the next state is nearly independent of this one, pairs are mostly noise. They are amplified no
-#: more than a direction with this share of the strongest would be. The best share depends on the model, so each start
-#: has another.
+#: In directions where the next state is nearly independent of this one, pairs are mostly noise.
+#: They are amplified no more than a direction with this share of the strongest would be. The best
+#: share depends on the model, so each start has another.
 _MIN_SHARES = (1e-2, 1e-1)
 
 #: A start has this number of states for each that is wanted, before states are merged.
@@ -198,7 +227,8 @@ _MAX_DENSE = 2**22
 #: Distinct triples that are processed at a time.
 _TRIPLE_BLOCK = 2**14
 
-#: Weight of the overall symbol frequencies in the emissions of a start, so that EM can still change every probability.
+#: Weight of the overall symbol frequencies in the emissions of a start, so that EM can still change
+#: every probability.
 _MIXED_IN = 0.01
 
 #: The smallest joint probability of two consecutive states in a start, as a share of the average.
@@ -207,7 +237,8 @@ _MIN_TRANSITION = 0.01
 #: The frequency of a symbol that does not occur, so that it can be divided by.
 _MIN_FREQUENCY = 1e-12
 
-#: Makes emissions of vectors or counts, which are the same in all states, from rows, a number of states and weights.
+#: Makes emissions of vectors or counts, which are the same in all states, from rows, a number of
+#: states and weights.
 EmissionsOf = Callable[[FloatArray, int, FloatArray | None], Gaussian | Poisson]
 
 
@@ -221,15 +252,23 @@ def spectral_starts(
     emissions: EmissionsOf,
     seed: int,
 ) -> Iterator[HMM]:
-    """Yield the starts of Baum-Welch; `n_symbols` is 0 for vectors and counts, of which `emissions` makes states."""
+    """Yield the starts of Baum-Welch; `n_symbols` is 0 for vectors and counts, of which `emissions`
+    makes states.
+    """
     parts = consecutive_parts(rows, begins, weights, n_states, len(_MIN_SHARES))
-    for number, (min_share, (part, part_begins, own)) in enumerate(zip(_MIN_SHARES, parts, strict=True)):
+    for number, (min_share, (part, part_begins, own)) in enumerate(
+        zip(_MIN_SHARES, parts, strict=True)
+    ):
         how: Any = {"min_share": min_share, "seed": seed + number}
         if n_symbols:
             hmm = start_of_symbols(part, part_begins, n_symbols, n_states, own, **how)
         else:
             # A column may be missing in all of a part.
-            common = emissions(rows, n_states, weights) if has_missing(part) else emissions(part, n_states, own)
+            common = (
+                emissions(rows, n_states, weights)
+                if has_missing(part)
+                else emissions(part, n_states, own)
+            )
             hmm = start_of_vectors(part, part_begins, common, own, **how)
         yield reduce_states(hmm, part, part_begins, n_states, own)
 
@@ -244,11 +283,15 @@ def start_of_symbols(
     min_share: float,
     seed: int,
 ) -> HMM:
-    """Return a model of symbols with spare states, as far as there are symbols for them; else a random model."""
+    """Return a model of symbols with spare states, as far as there are symbols for them; else a
+    random model.
+    """
     triples = Triples.of_rows(rows, begins, n_symbols, weights)
     n_occurring = min(np.unique(each).size for each in triples.symbols)
     if 1 < n_states <= n_occurring:
-        return hmm_of_triples(triples, min(_SPARE_FACTOR * n_states, n_occurring), seed=seed, min_share=min_share)[0]
+        return hmm_of_triples(
+            triples, min(_SPARE_FACTOR * n_states, n_occurring), seed=seed, min_share=min_share
+        )[0]
     rng = np.random.default_rng(seed)
     counts = np.bincount(rows, weights, minlength=n_symbols)
     frequencies = (counts[:n_symbols] + 1.0) / (counts.sum() + n_symbols)
@@ -270,10 +313,14 @@ def start_of_vectors(
     min_share: float,
     seed: int,
 ) -> HMM:
-    """Return a model of vectors: a model of quantised rows gives the posterior with which emissions are fitted."""
+    """Return a model of vectors: a model of quantised rows gives the posterior with which emissions
+    are fitted.
+    """
     n_states = len(emissions.means)
     symbols, n_symbols = quantise(emissions.coordinates(rows), n_states, seed=seed)
-    hmm = start_of_symbols(symbols, begins, n_symbols, n_states, weights, min_share=min_share, seed=seed)
+    hmm = start_of_symbols(
+        symbols, begins, n_symbols, n_states, weights, min_share=min_share, seed=seed
+    )
     hmm = baum_welch(hmm, symbols, begins, weights, max_iter=_QUANTISED_ITER, tol=0.0).params
     emissions = emissions.permuted(np.zeros(hmm.n_states, np.int64))  # all states are the same yet
     statistics = emissions.statistics(rows, times(hmm.posterior(symbols, begins), weights))
@@ -281,16 +328,19 @@ def start_of_vectors(
 
 
 def quantise(rows: FloatArray, n_states: int, *, seed: int) -> tuple[IndexArray, int]:
-    """Return the index of the nearest centre of each row, and the number of centres (k-means from random rows).
+    """Return the index of the nearest centre of each row, and the number of centres (k-means from
+    random rows).
 
-    The distance of a row with missing values is that of its observed columns. Centres fill in for them. A row without
-    observed columns has the index of a missing symbol.
+    The distance of a row with missing values is that of its observed columns. Centres fill in for
+    them. A row without observed columns has the index of a missing symbol.
     """
     rng = np.random.default_rng(seed)
     drawn = np.sort(rng.choice(len(rows), min(len(rows), _KMEANS_ROWS), replace=False))
     sample = rows[drawn]
     n_centres = min(_CENTRES_PER_STATE * n_states, max(len(rows) // _ROWS_PER_CENTRE, n_states))
-    centres = np.unique(filled(rng.permutation(sample)[:n_centres], column_moments(sample)[0]), axis=0)
+    centres = np.unique(
+        filled(rng.permutation(sample)[:n_centres], column_moments(sample)[0]), axis=0
+    )
     for _ in range(_KMEANS_ITER):
         nearest = _nearest(sample, centres)
         occupied = np.bincount(nearest, minlength=len(centres)) > 0
@@ -310,7 +360,9 @@ def _nearest(rows: FloatArray, centres: FloatArray) -> IndexArray:
         block = rows[first : first + _ASSIGN_BLOCK]
         if has_missing(block):
             observed = (~np.isnan(block)).astype(np.float64)
-            return np.asarray(np.argmin(observed @ (centres**2).T - 2 * (filled(block, 0.0) @ centres.T), axis=1))
+            return np.asarray(
+                np.argmin(observed @ (centres**2).T - 2 * (filled(block, 0.0) @ centres.T), axis=1)
+            )
         return np.asarray(np.argmin(squares - 2 * (block @ centres.T), axis=1))
 
     firsts = range(0, len(rows), _ASSIGN_BLOCK)
@@ -339,7 +391,9 @@ class Triples:
     n_triples: int
 
     @classmethod
-    def of_rows(cls, rows: IndexArray, begins: BoolArray, n_symbols: int, weights: FloatArray | None = None) -> Triples:
+    def of_rows(
+        cls, rows: IndexArray, begins: BoolArray, n_symbols: int, weights: FloatArray | None = None
+    ) -> Triples:
         """Count the triples within sequences."""
         missing = rows == n_symbols
         within = ~(begins[1:-1] | begins[2:] | missing[:-2] | missing[1:-1] | missing[2:])
@@ -354,7 +408,11 @@ class Triples:
         else:
             occurring, places = np.unique(keys, return_inverse=True)
             counts = np.bincount(places, own)
-        symbols = (occurring // n_symbols**2, occurring // n_symbols % n_symbols, occurring % n_symbols)
+        symbols = (
+            occurring // n_symbols**2,
+            occurring // n_symbols % n_symbols,
+            occurring % n_symbols,
+        )
         n = keys.size if own is None else own.sum()
         return cls(symbols, counts / (n if keys.size else 1), n_symbols, keys.size)
 
@@ -364,7 +422,9 @@ class Triples:
         symbols = np.nonzero(table > 0)
         frequencies = table[symbols]
         first, second, third = (each.astype(np.int64) for each in symbols)
-        return cls((first, second, third), frequencies / frequencies.sum(), len(table), frequencies.size)
+        return cls(
+            (first, second, third), frequencies / frequencies.sum(), len(table), frequencies.size
+        )
 
     def marginal(self, position: int) -> FloatArray:
         """Return the frequency of each symbol at a position of triples; above zero."""
@@ -398,19 +458,23 @@ class Triples:
 def hmm_of_triples(
     triples: Triples, n_states: int, *, seed: int, min_share: float = _MIN_SHARES[0]
 ) -> tuple[HMM, float]:
-    """Return the hidden Markov model with these triples, and the share of the third moment that it explains.
+    """Return the hidden Markov model with these triples, and the share of the third moment that it
+    explains.
 
-    The number of states must be at most the number of symbols that occur. Weak directions of pairs are amplified no
-    more than a direction with `min_share` of the strongest would be.
+    The number of states must be at most the number of symbols that occur. Weak directions of pairs
+    are amplified no more than a direction with `min_share` of the strongest would be.
     """
     marginals = (triples.marginal(0), triples.marginal(1), triples.marginal(2))
     pairs = (triples.pairs(0, 1), triples.pairs(1, 2), triples.pairs(0, 2))
-    found = classes_of_three_views(pairs, marginals, triples.moment, n_states, seed=seed, least_share=min_share)
+    found = classes_of_three_views(
+        pairs, marginals, triples.moment, n_states, seed=seed, least_share=min_share
+    )
     before, _, after = found.detectors
     weights = before[triples.symbols[0]] * after[triples.symbols[2]] * triples.frequencies[:, None]
     n_distinct = triples.frequencies.size
     middle_symbols = sparse.csr_array(
-        (np.ones(n_distinct), triples.symbols[1], np.arange(n_distinct + 1)), (n_distinct, triples.n_symbols)
+        (np.ones(n_distinct), triples.symbols[1], np.arange(n_distinct + 1)),
+        (n_distinct, triples.n_symbols),
     )
     middle = marginals[1] / marginals[1].sum()
     emissions = project_to_simplex(np.asarray(middle_symbols.T @ weights).T)
@@ -421,11 +485,15 @@ def hmm_of_triples(
         joint = inverse @ (pairs[1] @ inverse.T)
     joint = np.maximum(joint, _MIN_TRANSITION / n_states**2)
     marginal = joint.sum(axis=1)
-    return HMM(marginal / marginal.sum(), joint / marginal[:, None], Categorical(emissions)), found.explained
+    return HMM(
+        marginal / marginal.sum(), joint / marginal[:, None], Categorical(emissions)
+    ), found.explained
 
 
 def project_to_simplex(rows: FloatArray) -> FloatArray:
-    """Return the nearest distribution to each row, after division by its sum if that is positive."""
+    """Return the nearest distribution to each row, after division by its sum if that is
+    positive.
+    """
     sums = rows.sum(axis=1, keepdims=True)
     rows = np.where(sums > 0, rows / np.where(sums > 0, sums, 1.0), rows)
     falling = -np.sort(-rows, axis=1)

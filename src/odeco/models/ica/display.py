@@ -1,4 +1,6 @@
-"""Sources in words and pictures: which of them are separated, their shapes, and the columns that they show in."""
+"""Sources in words and pictures: which of them are separated, their shapes, and the columns that
+they show in.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import BoolArray, FloatArray
-from odeco.models.engine.description import ComponentRow, Description, HeatMap, PageTable, most_characteristic
+from odeco.models.engine.description import (
+    ComponentRow,
+    Description,
+    HeatMap,
+    PageTable,
+    most_characteristic,
+)
 from odeco.models.engine.fit import Fit
 from odeco.models.ica.likelihood import EDGES
 from odeco.models.ica.overcomplete import Mixing
@@ -29,40 +37,34 @@ _CLEAR_ANGLE = math.pi / 8
 #: A source whose variance is that of fewer rows may be nothing but outliers.
 _FEW_ROWS = 5
 
-#: Verdicts on sources that depend on each other; see `odeco.models.ica.assumptions`.
-_DOUBTED = {
-    "dependent": "{k} sources, of which {n} depend on others: rows are no mixture of {k} independent sources, or these "
-    "were not found.",
-    "series": "{k} sources, of which {n} depend on others, unless rows are a series: slow signals show this by chance.",
-}
-
 #: Shapes: skewness and excess kurtosis beyond these are mentioned.
-_SKEWED, _TAILS = 0.3, 0.5
+_SKEWED = 0.3
+_TAILS = 0.5
 
 
 def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Description:
     """Return sources in words and pictures; `names` are those of the columns."""
     params: Unmixing | Mixing = fit.params
-    k, correlations = len(params.information), params.correlations
+    k = len(params.information)
+    correlations = params.correlations
     if k == 0:
         verdict = "No source: in held-out rows, no direction differs from a Gaussian."
         return Description(verdict, (_fact(fit, names, privacy),), (), ())
-    gaussian, partners = _looks_gaussian(fit), np.full(k, -1)
+    gaussian = _looks_gaussian(fit)
+    partners = fit.context.partners if fit.context.partners.size == k else np.full(k, -1)
     facts = [_fact(fit, names, privacy)]
     verdict = _separation(fit, names, privacy, int(np.sum(gaussian)))
-    if fit.info.doubt in _DOUBTED and fit.context.partners.size == k:
-        partners = fit.context.partners
-        facts[:0] = [verdict] if gaussian.sum() > 1 else []
-        verdict = _DOUBTED[fit.info.doubt].format(k=k, n=int(np.sum(partners >= 0)))
-    # If row i has the share sᵢ of the variance of n rows, the kurtosis is n Σ sᵢ²: n over it is the number of rows that
-    # would have all of the variance in equal shares. Private sources have the shape of noisy moments, and no rows.
+    # If row i has the share sᵢ of the variance of n rows, the kurtosis is n Σ sᵢ²: n over it is the
+    # number of rows that would have all of the variance in equal shares. Private sources have the
+    # shape of noisy moments, and no rows.
     n_rows = np.full(k, np.inf)
     if privacy is None:
         n_rows = fit.info.n_samples / np.array([_moments(counts)[1] for counts in params.counts])
     few = int(np.sum(n_rows < _FEW_ROWS))
     if few:
-        verdict = (
-            f"{verdict[:-1]}; {few} of them may be outliers: fewer than {_FEW_ROWS} rows have most of the variance."
+        facts.append(
+            f"{few} of the sources may be outliers: fewer than {_FEW_ROWS} rows have most of "
+            "their variance."
         )
     errors = [""] * k
     if isinstance(params, Mixing):
@@ -70,23 +72,38 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     components = [
         ComponentRow(
             None,
-            f"{_shape(params.counts[source])}, information {params.information[source]:.2f}{errors[source]}; "
-            + ", ".join(f"{names[column]} {correlations[column, source]:+.2f}" for column in columns),
-            _doubt(float(n_rows[source]), int(partners[source]), bool(gaussian[source] and gaussian.sum() > 1)),
+            (
+                f"{_shape(params.counts[source])}, information "
+                f"{params.information[source]:.2f}{errors[source]}; "
+            )
+            + ", ".join(
+                f"{names[column]} {correlations[column, source]:+.2f}" for column in columns
+            ),
+            _doubt(
+                float(n_rows[source]),
+                int(partners[source]),
+                bool(gaussian[source] and gaussian.sum() > 1),
+            ),
         )
         for source, columns in enumerate(most_characteristic(correlations.T))
     ]
     numbers = [str(source) for source in range(k)]
     table = HeatMap(correlations, names, numbers, "correlation of columns with sources")
     if isinstance(params, Mixing):
-        facts.append("Sources of rows are posterior means: with more sources than columns, no map gives them back.")
+        facts.append(
+            "Sources of rows are posterior means: with more sources than columns, no map gives "
+            "them back."
+        )
     if fit.context.standardized:
         facts.append("Directions are those of standardised columns.")
     panels = (table, _Densities(params.counts[:_MAX_DENSITIES]))
     order = np.argsort(-np.abs(correlations).max(axis=1), kind="stable")
     listed = PageTable(
         "Columns and sources",
-        "The correlation of each column with each source; the columns with the strongest ones come first.",
+        (
+            "The correlation of each column with each source; the columns with the strongest ones "
+            "come first."
+        ),
         ["column", *numbers],
         [[names[column], *(f"{value:+.2f}" for value in correlations[column])] for column in order],
         correlations[order],
@@ -95,23 +112,33 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
 
 
 def _looks_gaussian(fit: Fit) -> BoolArray:
-    """Return which sources look Gaussian: the last ones by held-out rows if that is known, else by their shape."""
-    information, n_separated = fit.params.information, fit.context.n_separated
+    """Return which sources look Gaussian: the last ones by held-out rows if that is known, else by
+    their shape.
+    """
+    information = fit.params.information
+    n_separated = fit.context.n_separated
     if n_separated < 0:
         return np.asarray(information - 1 < _NEARLY_GAUSSIAN)
     return np.asarray(np.arange(len(information)) >= n_separated)
 
 
 def _separation(fit: Fit, names: list[str], privacy: PrivacyReport | None, n_gaussian: int) -> str:
-    """Return how many sources are separated: two Gaussian ones cannot be told apart, only one can be what is left."""
-    k, params = len(fit.params.information), fit.params
+    """Return what keeps sources from being separated; nothing if all are.
+
+    Two Gaussian sources cannot be told apart; a single one can be what is left.
+    """
+    k = len(fit.params.information)
+    params = fit.params
     if isinstance(params, Mixing):
         clear = int(np.sum(params.angle_errors < _CLEAR_ANGLE))
-        return f"{k} sources of {len(names)} columns; the directions of {'all' if clear == k else clear} are clear."
+        return (
+            f"{k} sources of {len(names)} columns; the directions of "
+            f"{'all' if clear == k else clear} are clear."
+        )
     if privacy is None and fit.info.n_samples < 2 * (k + 1):
         return (
-            f"{k} directions, none of which is known to be a source: in {fit.info.n_samples} rows, directions through "
-            "single rows look like sources."
+            f"{k} directions, none of which is known to be a source: in {fit.info.n_samples} "
+            "rows, directions through single rows look like sources."
         )
     if n_gaussian > 1:
         where = " in held-out rows" if fit.context.n_separated >= 0 else ""
@@ -119,7 +146,7 @@ def _separation(fit: Fit, names: list[str], privacy: PrivacyReport | None, n_gau
         if n_gaussian == k and privacy is None:
             return f"None of {k} sources is separated: all {why}."
         return f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} {why}."
-    return f"{k} {'source, which is' if k == 1 else 'sources, all'} separated."
+    return ""
 
 
 def _doubt(n_rows: float, partner: int, is_gaussian: bool) -> str:
@@ -129,7 +156,9 @@ def _doubt(n_rows: float, partner: int, is_gaussian: bool) -> str:
         return f"{rows} nearly all of its variance, as outliers do"
     if partner >= 0:
         return f"it depends on source {partner}"
-    return "it looks Gaussian, and so do others, which cannot be told apart" if is_gaussian else ""
+    if is_gaussian:
+        return "it looks Gaussian, and so do others, which cannot be told apart"
+    return ""
 
 
 def _fact(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> str:
@@ -146,8 +175,13 @@ def _shape(counts: FloatArray) -> str:
     """Return the shape of a source in words, from its histogram."""
     skewness, kurtosis = _moments(counts)
     excess = kurtosis - 3
-    tails = "heavy tails" if excess > _TAILS else "light tails" if excess < -_TAILS else "tails like a Gaussian"
-    return f"skewness {skewness:+.1f}, {tails}" if abs(skewness) > _SKEWED else tails
+    if excess > _TAILS:
+        tails = "heavy tails"
+    else:
+        tails = "light tails" if excess < -_TAILS else "tails like a Gaussian"
+    if abs(skewness) > _SKEWED:
+        return f"skewness {skewness:+.1f}, {tails}"
+    return tails
 
 
 def _moments(counts: FloatArray) -> tuple[float, float]:
@@ -175,4 +209,6 @@ class _Densities:
             axes.fill_between(centres, base, base + density, step="mid", alpha=0.6)
             axes.plot(centres, base + bell, color="0.4", linewidth=0.8)
         axes.set(xlim=(-4, 4), title="Densities, each with a Gaussian", ylabel="source")
-        axes.set_yticks([-height * source for source in range(len(densities))], range(len(densities)))
+        axes.set_yticks(
+            [-height * source for source in range(len(densities))], range(len(densities))
+        )

@@ -1,17 +1,21 @@
-"""More sources than columns: mixing directions from the fourth cumulant, and sources as posterior means.
+"""More sources than columns: mixing directions from the fourth cumulant, and sources as posterior
+means.
 
-For rows x = A s + mean with independent sources of variance 1, the fourth cumulant is Σ κᵢ aᵢ⊗⁴ also where there are
-more sources than columns, and its components are the directions of the aᵢ (`odeco.online.fourth_solver`). Their lengths
-follow from the covariance Σ aᵢaᵢᵀ by least squares. No linear map gives the sources back: A has no inverse.
+For rows x = A s + mean with independent sources of variance 1, the fourth cumulant is Σ κᵢ aᵢ⊗⁴
+also where there are more sources than columns, and its components are the directions of the aᵢ
+(`odeco.online.fourth_solver`). Their lengths follow from the covariance Σ aᵢaᵢᵀ by least squares.
+No linear map gives the sources back: A has no inverse.
 
-**Densities.** Each source has the density of one parameter that has its fourth cumulant κ. For κ > 0 it is a Gaussian
-whose variance follows a gamma law: κ = 3 is the Laplace law, and more is sparser. Five variances stand for that law, by
-Gauss-Laguerre quadrature. For κ < 0 it is an equal mixture of two Gaussians. All are mixtures of Gaussians, as in
-independent factor analysis (Attias 1999).
+**Densities.** Each source has the density of one parameter that has its fourth cumulant κ. For κ >
+0 it is a Gaussian whose variance follows a gamma law: κ = 3 is the Laplace law, and more is
+sparser. Five variances stand for that law, by Gauss-Laguerre quadrature. For κ < 0 it is an equal
+mixture of two Gaussians. All are mixtures of Gaussians, as in independent factor analysis (Attias
+1999).
 
-**Posterior mean.** Given which Gaussian each source comes from, sources are Gaussian, and given the sources, these
-choices are independent. Gibbs sampling alternates between both, and averages the conditional means. All rows share the
-random numbers, so the result for a row does not depend on other rows.
+**Posterior mean.** Given which Gaussian each source comes from, sources are Gaussian, and given the
+sources, these choices are independent. Gibbs sampling alternates between both, and averages the
+conditional means. All rows share the random numbers, so the result for a row does not depend on
+other rows.
 """
 
 from __future__ import annotations
@@ -33,23 +37,30 @@ from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.rows import Weighted, blocks_of
 from odeco.models.ica.likelihood import EDGES, N_BINS
 from odeco.models.ica.unmixing import BLOCK, RANGE, Sources, whiten
-from odeco.online.fourth_moment import FourthComponents, PairMoments
+from odeco.online.fourth_moment import PairMoments
 from odeco.online.fourth_solver import FourthMomentSolver
-from odeco.online.search import mean_over
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import PackedCoordinates
 
 #: The memory for sums over rows, in bytes.
 _MEMORY = 2**28
 
-#: The density of a source has this many Gaussians, and a kurtosis between these bounds; nearer to 0 it is Gaussian.
-_N_GAUSSIANS, _MIN_KURTOSIS, _MAX_KURTOSIS, _GAUSSIAN = 5, -1.9, 60.0, 1e-2
+#: The density of a source has this many Gaussians, and a kurtosis between these bounds; nearer to 0
+#: it is Gaussian.
+_N_GAUSSIANS = 5
+_MIN_KURTOSIS = -1.9
+_MAX_KURTOSIS = 60.0
+_GAUSSIAN = 1e-2
 
-#: The smallest variance of a Gaussian of a density, and of the noise, as a share of that of the rows.
-_MIN_VARIANCE, _MIN_NOISE = 1e-3, 1e-6
+#: The smallest variance of a Gaussian of a density, and of the noise, as a share of that of the
+#: rows.
+_MIN_VARIANCE = 1e-3
+_MIN_NOISE = 1e-6
 
 #: Sweeps of Gibbs sampling, the first of which do not count; their seed.
-_N_SWEEPS, _N_FIRST, _SEED = 60, 10, 0
+_N_SWEEPS = 60
+_N_FIRST = 10
+_SEED = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +90,9 @@ class Mixing(Sources):
     def check(self) -> None:
         """Require a covariance."""
         require(np.allclose(self.covariance, self.covariance.T), "its covariance must be symmetric")
-        require(bool(np.all(np.diagonal(self.covariance) >= 0)), "its variances must not be negative")
+        require(
+            bool(np.all(np.diagonal(self.covariance) >= 0)), "its variances must not be negative"
+        )
 
     @property
     def exponents(self) -> IndexArray:
@@ -108,7 +121,9 @@ class Mixing(Sources):
 
     @property
     def angle_errors(self) -> FloatArray:
-        """The standard error of the direction of each source, in radians; π/2 if it is not known."""
+        """The standard error of the direction of each source, in radians; π/2 if it is not
+        known.
+        """
         angles = np.linalg.norm(self.mixing_errors, axis=0) / np.linalg.norm(self.mixing, axis=0)
         return np.asarray(np.minimum(np.where(np.isfinite(angles), angles, np.pi / 2), np.pi / 2))
 
@@ -122,7 +137,9 @@ class Mixing(Sources):
         """The Fisher information of the density of each source: 1 for a Gaussian."""
         values = np.linspace(-12, 12, 4801)
         density, slope = density_of(self.kurtosis, values)
-        return np.asarray(np.sum(slope**2 / np.maximum(density, 1e-300), axis=1) * (values[1] - values[0]))
+        return np.asarray(
+            np.sum(slope**2 / np.maximum(density, 1e-300), axis=1) * (values[1] - values[0])
+        )
 
     @property
     def counts(self) -> FloatArray:
@@ -131,14 +148,20 @@ class Mixing(Sources):
 
     def sources(self, rows: FloatArray) -> FloatArray:
         """Return the posterior means of the sources of rows, n x k."""
-        blocks = list(map_blocks(self._posterior_means, blocks_of(rows, BLOCK), parallel=len(rows) > BLOCK))
-        return np.concatenate(blocks) if blocks else np.zeros((0, len(self.kurtosis)))
+        blocks = list(
+            map_blocks(self._posterior_means, blocks_of(rows, BLOCK), parallel=len(rows) > BLOCK)
+        )
+        if blocks:
+            return np.concatenate(blocks)
+        return np.zeros((0, len(self.kurtosis)))
 
     def _posterior_means(self, rows: FloatArray) -> FloatArray:
         with one_blas_thread():
             white = (rows - self.mean) @ self._whitener
             mixing = self._whitener.T @ self.mixing
-            values, vectors = np.linalg.eigh(np.eye(len(mixing)) - mixing @ mixing.T)  # what the sources leave is noise
+            values, vectors = np.linalg.eigh(
+                np.eye(len(mixing)) - mixing @ mixing.T
+            )  # what the sources leave is noise
             root = vectors * np.sqrt(np.maximum(values, 0.0) + _MIN_NOISE)
             return gibbs_means(white, mixing, root, *self.densities)
 
@@ -149,28 +172,39 @@ class Mixing(Sources):
     def log_likelihoods(self, rows: FloatArray) -> FloatArray:  # noqa: ARG002 - the interface of an unmixing matrix
         """Raise: the likelihood of a row is an integral over all sources that it may come from."""
         raise ValueError(
-            "A likelihood takes at most as many sources as columns: with more it is an integral without a closed form. "
-            f"Got {len(self.kurtosis)} sources of {len(self.mean)} columns. Lower n_components."
+            "A likelihood takes at most as many sources as columns: with more it is an integral "
+            f"without a closed form. Got {len(self.kurtosis)} sources of {len(self.mean)} "
+            "columns. Lower n_components."
         )
 
     def sample(self, n_rows: int, rng: np.random.RandomState) -> tuple[FloatArray, FloatArray]:
         """Draw rows, n x d, and return the sources that they were mixed from."""
         weights, means, variances = self.densities
         k = np.arange(len(weights))
-        chosen = np.minimum(np.sum(rng.uniform(size=(n_rows, len(k), 1)) > np.cumsum(weights, axis=1), axis=2), 4)
-        sources = means[k, chosen] + np.sqrt(variances[k, chosen]) * rng.standard_normal(chosen.shape)
+        chosen = np.minimum(
+            np.sum(rng.uniform(size=(n_rows, len(k), 1)) > np.cumsum(weights, axis=1), axis=2), 4
+        )
+        sources = means[k, chosen] + np.sqrt(variances[k, chosen]) * rng.standard_normal(
+            chosen.shape
+        )
         return self.mix(sources), sources
 
 
 def gaussians_of(kurtosis: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return weights, means and variances of Gaussians with variance 1 together, and this fourth cumulant."""
-    weights, means, variances = np.eye(_N_GAUSSIANS)[0], np.zeros(_N_GAUSSIANS), np.ones(_N_GAUSSIANS)
+    """Return weights, means and variances of Gaussians with variance 1 together, and this fourth
+    cumulant.
+    """
+    weights = np.eye(_N_GAUSSIANS)[0]
+    means = np.zeros(_N_GAUSSIANS)
+    variances = np.ones(_N_GAUSSIANS)
     if kurtosis > _GAUSSIAN:
         nodes, shares = roots_genlaguerre(_N_GAUSSIANS, 3 / kurtosis - 1)
-        weights, variances = shares / shares.sum(), np.maximum(nodes * kurtosis / 3, _MIN_VARIANCE)
+        weights = shares / shares.sum()
+        variances = np.maximum(nodes * kurtosis / 3, _MIN_VARIANCE)
         variances = variances / (weights @ variances)
     elif kurtosis < -_GAUSSIAN:
-        weights[:2], means[:2] = 0.5, (-kurtosis / 2) ** 0.25 * np.array([-1.0, 1.0])
+        weights[:2] = 0.5
+        means[:2] = (-kurtosis / 2) ** 0.25 * np.array([-1.0, 1.0])
         variances[:2] = 1 - means[:2] ** 2
     return weights, means, variances
 
@@ -219,8 +253,11 @@ def gibbs_means(
     n_sweeps : int
         Number of sweeps.
     """
-    rng, n, (d, k) = np.random.default_rng(_SEED), len(rows), mixing.shape
-    place, own_noise = np.arange(k), noise @ noise.T
+    rng = np.random.default_rng(_SEED)
+    n = len(rows)
+    d, k = mixing.shape
+    place = np.arange(k)
+    own_noise = noise @ noise.T
     with np.errstate(divide="ignore"):
         constants = np.log(weights) - np.log(variances) / 2
     centre = np.broadcast_to(np.sum(weights * means, axis=1), (n, k))
@@ -229,7 +266,10 @@ def gibbs_means(
     for sweep in range(n_sweeps):
         around = (mixing * spread[:, None, :]) @ mixing.T + own_noise  # n covariances of rows
         drawn = centre + np.sqrt(spread) * rng.standard_normal(k)
-        missing = np.stack([rows - centre @ mixing.T, rows - drawn @ mixing.T - noise @ rng.standard_normal(d)], axis=2)
+        missing = np.stack(
+            [rows - centre @ mixing.T, rows - drawn @ mixing.T - noise @ rng.standard_normal(d)],
+            axis=2,
+        )
         corrections = np.linalg.solve(around, missing).transpose(0, 2, 1) @ mixing
         if sweep >= _N_FIRST:
             total += centre + spread * corrections[:, 0]
@@ -237,20 +277,24 @@ def gibbs_means(
         logs = constants - (sources[:, :, None] - means) ** 2 / (2 * variances)
         shares = np.cumsum(np.exp(logs - logs.max(axis=2, keepdims=True)), axis=2)
         chosen = np.sum(rng.uniform(size=(k, 1)) * shares[:, :, -1:] > shares, axis=2)
-        centre, spread = means[place, chosen], variances[place, chosen]
+        centre = means[place, chosen]
+        spread = variances[place, chosen]
     return total / (n_sweeps - _N_FIRST)
 
 
 def fourth_solver(dimension: int, n_components: int | None, seed: int) -> FourthMomentSolver:
     """Return the solver for the fourth cumulant of rows, before the first row."""
-    return FourthMomentSolver.start(dimension, n_components, seed=seed, memory=_MEMORY, cumulant=True)
+    return FourthMomentSolver.start(
+        dimension, n_components, seed=seed, memory=_MEMORY, cumulant=True
+    )
 
 
 def refuse_weights() -> None:
     """Raise: the fourth cumulant is added up without weights."""
     raise ValueError(
-        "With `sample_weight` there must be at most as many sources as columns: the fourth cumulant, which finds more, "
-        "is added up without weights. Got weights, and more sources. Lower n_components, or repeat rows."
+        "With `sample_weight` there must be at most as many sources as columns: the fourth "
+        "cumulant, which finds more, is added up without weights. Got weights, and more sources. "
+        "Lower n_components, or repeat rows."
     )
 
 
@@ -258,25 +302,22 @@ def advanced(solver: FourthMomentSolver, block: Any) -> FourthMomentSolver:
     """Return the solver after a block of rows."""
     if isinstance(block, Weighted):
         refuse_weights()
-    if solver.frame is None:
-        return solver.advance(block, len(block))
-    return solver.advance(mean_over(block, solver.query, solver.probes, 4), len(block))
+    return solver.with_rows(block)
 
 
 def fit_of(solver: FourthMomentSolver, context: Any) -> Fit | None:
     """Return the mixing matrix of all rows that a solver has seen.
 
-    None if the number of sources was selected and it is not certain that there are more than columns. Where sources are
-    not independent, the fourth cumulant has as many directions as the rows can show, and no number is certain.
+    None if the number of sources was selected and it is not certain that there are more than
+    columns. Where sources are not independent, the fourth cumulant has as many directions as the
+    rows can show, and no number is certain.
     """
     try:
-        found = solver.so_far(None, 0)
+        found = solver.decomposed()
     except RankError:
         if solver.n_components is None:  # more than can be told apart
             return None
         raise
-    if not isinstance(found, FourthComponents):
-        raise RuntimeError("There must be rows.")
     evidence = found.rank_evidence
     if evidence is not None and (evidence.rank <= solver.dimension or evidence.confidence < SURE):
         return None
@@ -285,7 +326,13 @@ def fit_of(solver: FourthMomentSolver, context: Any) -> Fit | None:
         parts = [_scaled_mixing(*each)[0] for each in found.left_out]
         errors = found.jackknife(mixing, parts) if parts else np.full_like(mixing, np.nan)
     order = np.argsort(-np.abs(kurtosis), kind="stable")
-    params = Mixing(found.moments.mean, found.moments.covariance, mixing[:, order], errors[:, order], kurtosis[order])
+    params = Mixing(
+        found.moments.mean,
+        found.moments.covariance,
+        mixing[:, order],
+        errors[:, order],
+        kurtosis[order],
+    )
     params = replace(params, mixing=params.mixing * params.signs)
     return Fit(params, context, Info(solver.n_rows, init="fourth cumulant"))
 
@@ -293,8 +340,8 @@ def fit_of(solver: FourthMomentSolver, context: Any) -> Fit | None:
 def _scaled_mixing(moments: PairMoments, components: Components) -> tuple[FloatArray, FloatArray]:
     """Return the mixing matrix for sources of variance 1, and their fourth cumulants.
 
-    The variances cᵢ of rows along the vectors vᵢ solve C = Σ cᵢ vᵢvᵢᵀ by least squares in coordinates in which C is the
-    identity, as far as they leave kurtoses λᵢ / cᵢ² within bounds.
+    The variances cᵢ of rows along the vectors vᵢ solve C = Σ cᵢ vᵢvᵢᵀ by least squares in
+    coordinates in which C is the identity, as far as they leave kurtoses λᵢ / cᵢ² within bounds.
     """
     forward = whiten(moments.covariance, None).forward
     pairs = PackedCoordinates(forward.shape[1], 2)

@@ -1,10 +1,12 @@
-"""The start of independent component analysis, and a fitted unmixing: from rows to sources and back.
+"""The start of independent component analysis, and a fitted unmixing: from rows to sources and
+back.
 
-**The start** is whitening, then third and fourth cumulants of whitened rows. Let z = U s, with U orthogonal and
-independent sources s of variance 1. The third cumulant of z is Σ κ₃ᵢ uᵢ⊗³ and the fourth is E[z⊗⁴] minus that of a
-Gaussian, Σ κ₄ᵢ uᵢ⊗⁴, where κ are skewness and excess kurtosis. So both have the columns of U as orthonormal components,
-and a source that is invisible in one of them is often visible in the other. All components are found together in both,
-by gradient ascent on Σ κ₃²/12 + κ₄²/48, the leading terms of the negentropy of the sources (Comon 1994).
+**The start** is whitening, then third and fourth cumulants of whitened rows. Let z = U s, with U
+orthogonal and independent sources s of variance 1. The third cumulant of z is Σ κ₃ᵢ uᵢ⊗³ and the
+fourth is E[z⊗⁴] minus that of a Gaussian, Σ κ₄ᵢ uᵢ⊗⁴, where κ are skewness and excess kurtosis. So
+both have the columns of U as orthonormal components, and a source that is invisible in one of them
+is often visible in the other. All components are found together in both, by gradient ascent on Σ
+κ₃²/12 + κ₄²/48, the leading terms of the negentropy of the sources (Comon 1994).
 
 **A fitted unmixing** (`Unmixing`) has the likelihood of rows, and draws samples.
 """
@@ -32,11 +34,12 @@ from odeco.tensors.oracle import Oracle
 #: Number of rows of a block: their sources stay in the cache.
 BLOCK = 4096
 
-#: A direction with less than this share of the largest variance, of columns scaled to variance 1, is rounding error.
+#: A direction with less than this share of the largest variance, of columns scaled to variance 1,
+#: is rounding error.
 _MIN_VARIANCE = 1e-10
 
-#: Number of factors of one column that are multiplied: two in a covariance, and two more in its determinants and
-#: inverses.
+#: Number of factors of one column that are multiplied: two in a covariance, and two more in its
+#: determinants and inverses.
 _FACTORS = 4
 
 
@@ -46,10 +49,11 @@ def second_moment(data: Any) -> SecondMoment:
 
 
 def unit_exponents(rows: FloatArray, *, by_column: bool) -> IndexArray:
-    """Return exponents e such that the squares of columns over 2^e neither overflow nor underflow; 0 where possible.
+    """Return exponents e such that the squares of columns over 2^e neither overflow nor underflow;
+    0 where possible.
 
-    Without `by_column`, all columns have the same exponent: for the leading directions of the covariance, which depend
-    on the units of the columns.
+    Without `by_column`, all columns have the same exponent: for the leading directions of the
+    covariance, which depend on the units of the columns.
     """
     sizes = np.maximum(rows.max(axis=0), -rows.min(axis=0))
     if not by_column:
@@ -59,11 +63,15 @@ def unit_exponents(rows: FloatArray, *, by_column: bool) -> IndexArray:
 
 def scaled(rows: FloatArray, exponents: IndexArray) -> FloatArray:
     """Return the columns of rows over 2^e, which is exact."""
-    return np.ldexp(rows, -exponents) if exponents.any() else rows
+    if exponents.any():
+        return np.ldexp(rows, -exponents)
+    return rows
 
 
 def log_volume(forward: FloatArray, exponents: IndexArray) -> float:
-    """Return the log-determinant of a whitener (d x m) of scaled rows, as a map of rows that are not scaled."""
+    """Return the log-determinant of a whitener (d x m) of scaled rows, as a map of rows that are
+    not scaled.
+    """
     if forward.shape[0] == forward.shape[1]:
         return float(np.linalg.slogdet(forward)[1] - exponents.sum() * np.log(2))
     common = int(exponents.min())
@@ -71,17 +79,21 @@ def log_volume(forward: FloatArray, exponents: IndexArray) -> float:
     return float(np.linalg.slogdet(inner.T @ inner)[1] / 2 - common * forward.shape[1] * np.log(2))
 
 
-def whiten(covariance: FloatArray, n_directions: int | None, *, standardized: bool = False) -> Whitener:
-    """Return the whitener of the leading directions of the covariance, or of all directions in which rows vary.
+def whiten(
+    covariance: FloatArray, n_directions: int | None, *, standardized: bool = False
+) -> Whitener:
+    """Return the whitener of the leading directions of the covariance, or of all directions in
+    which rows vary.
 
-    All directions are found in columns of variance 1, so that the units of columns do not matter. The leading
-    directions do depend on the units. These are left as they are, as in scikit-learn, unless `standardized`.
+    All directions are found in columns of variance 1, so that the units of columns do not matter.
+    The leading directions do depend on the units. These are left as they are, as in scikit-learn,
+    unless `standardized`.
     """
     rank, scale = _rank_and_scale(covariance)
     if n_directions is not None and n_directions > rank:
         raise ValueError(
-            f"`n_components` must be at most the number of directions in which rows vary. Got {n_directions}, and rows "
-            f"vary in {rank}. Lower n_components, or pass None."
+            "`n_components` must be at most the number of directions in which rows vary. Got "
+            f"{n_directions}, and rows vary in {rank}. Lower n_components, or pass None."
         )
     if n_directions is None or standardized or n_directions == rank == len(covariance):
         inner = Whitener.from_moment(covariance / np.outer(scale, scale), n_directions or rank)
@@ -90,8 +102,9 @@ def whiten(covariance: FloatArray, n_directions: int | None, *, standardized: bo
         return Whitener.from_moment(covariance, n_directions)
     except ValueError:
         raise ValueError(
-            f"Columns must have similar scales for {n_directions} leading directions to be found beside the strongest. "
-            f"Their standard deviations are from {scale.min():.3g} to {scale.max():.3g}. Pass standardize=True."
+            f"Columns must have similar scales for {n_directions} leading directions to be found "
+            f"beside the strongest. Their standard deviations are from {scale.min():.3g} to "
+            f"{scale.max():.3g}. Pass standardize=True."
         ) from None
 
 
@@ -101,7 +114,9 @@ def _rank_and_scale(covariance: FloatArray) -> tuple[int, FloatArray]:
     values = np.linalg.eigvalsh(covariance / np.outer(scale, scale))
     rank = int(np.sum(values > _MIN_VARIANCE * max(values[-1], 0.0)))
     if rank == 0:
-        raise ValueError("Rows must vary for sources to be found. All rows are equal. Pass other rows.")
+        raise ValueError(
+            "Rows must vary for sources to be found. All rows are equal. Pass other rows."
+        )
     return rank, scale
 
 
@@ -120,7 +135,9 @@ class WhitenedCumulant(Oracle):
     """
 
     def __init__(self, columns: FloatArray, order: int, weights: FloatArray | None = None) -> None:
-        self.columns, self.order, self.dimension = columns, order, len(columns)
+        self.columns = columns
+        self.order = order
+        self.dimension = len(columns)
         self.n_rows = columns.shape[1] if weights is None else float(weights.sum())
         self.counted = columns if weights is None else columns * weights
 
@@ -128,35 +145,49 @@ class WhitenedCumulant(Oracle):
         products = block.T @ self.columns
         power = products * products if self.order == 3 else products * products * products
         image: FloatArray = self.counted @ power.T / self.n_rows
-        return image if self.order == 3 else image - 3 * np.sum(block**2, axis=0) * block
+        if self.order == 4:
+            image -= 3 * np.sum(block**2, axis=0) * block
+        return image
 
     def _slice(self, direction: FloatArray) -> FloatArray:
         products = direction @ self.columns
         scaled = self.columns * (products if self.order == 3 else products * products)
         matrix: FloatArray = scaled @ self.counted.T / self.n_rows
         if self.order == 4:
-            matrix -= (direction @ direction) * np.eye(self.dimension) + 2 * np.outer(direction, direction)
+            matrix -= (direction @ direction) * np.eye(self.dimension) + 2 * np.outer(
+                direction, direction
+            )
         return matrix
 
 
-def cumulant_start(columns: FloatArray, weights: FloatArray | None = None, *, seed: int) -> FloatArray:
-    """Return an orthogonal k x k unmixing matrix of whitened rows (k x n, one row per column) with these weights.
+def cumulant_start(
+    columns: FloatArray, weights: FloatArray | None = None, *, seed: int
+) -> FloatArray:
+    """Return an orthogonal k x k unmixing matrix of whitened rows (k x n, one row per column) with
+    these weights.
 
-    The ascent starts at the eigenvectors of a random slice of both cumulants. More starts found nothing better.
+    The ascent starts at the eigenvectors of a random slice of both cumulants. More starts found
+    nothing better.
     """
-    third, fourth = WhitenedCumulant(columns, 3, weights), WhitenedCumulant(columns, 4, weights)
+    third = WhitenedCumulant(columns, 3, weights)
+    fourth = WhitenedCumulant(columns, 4, weights)
     rng = np.random.default_rng(seed)
 
     def gradient(vectors: FloatArray) -> tuple[FloatArray, float]:
-        """Return the gradient, and the logarithm of the objective: its gain counts relative to its size."""
+        """Return the gradient, and the logarithm of the objective: its gain counts relative to its
+        size.
+        """
         products = vectors.T @ columns  # both images from one product, which takes most of the time
         powers = products * products
         of_third = third.counted @ powers.T / third.n_rows
         powers *= products
         of_fourth = third.counted @ powers.T / third.n_rows - 3 * vectors
-        skewness, kurtosis = np.sum(of_third * vectors, axis=0), np.sum(of_fourth * vectors, axis=0)
+        skewness = np.sum(of_third * vectors, axis=0)
+        kurtosis = np.sum(of_fourth * vectors, axis=0)
         negentropy = float(np.sum(skewness**2) / 12 + np.sum(kurtosis**2) / 48)
-        return of_third * (skewness / 2) + of_fourth * (kurtosis / 6), float(np.log(max(negentropy, 1e-300)))
+        return of_third * (skewness / 2) + of_fourth * (kurtosis / 6), float(
+            np.log(max(negentropy, 1e-300))
+        )
 
     with one_blas_thread():
         directions = rng.standard_normal((2, len(columns)))
@@ -167,8 +198,8 @@ def cumulant_start(columns: FloatArray, weights: FloatArray | None = None, *, se
 #: No double-precision number has a larger exponent.
 _MAX_EXPONENT = 1100
 
-#: Scaled rows are at most about 1e77, so that products of four of their numbers do not overflow. In a file, numbers
-#: must be at most this.
+#: Scaled rows are at most about 1e77, so that products of four of their numbers do not overflow. In
+#: a file, numbers must be at most this.
 RANGE: dict[str, Any] = {"low": -1e160, "high": 1e160}
 
 #: A variance below this share of the sum of all variances is rounding error.
@@ -177,7 +208,9 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Sources(State):
-    """What ICA has learnt: an unmixing matrix, or the mixing matrix of more sources than columns."""
+    """What ICA has learnt: an unmixing matrix, or the mixing matrix of more sources than
+    columns.
+    """
 
     mark: ClassVar[str]  # the field by which a file is recognised
 
@@ -200,7 +233,8 @@ class Sources(State):
 
 @dataclass(frozen=True, eq=False)
 class Unmixing(Sources):
-    """The unmixing matrix of rows that are scaled by powers of two: column j is divided by 2^exponents[j].
+    """The unmixing matrix of rows that are scaled by powers of two: column j is divided by
+    2^exponents[j].
 
     Attributes
     ----------
@@ -220,7 +254,9 @@ class Unmixing(Sources):
 
     mark: ClassVar[str] = "unmixing"
 
-    exponents: IndexArray = array_field("n_features", kind="i", low=-_MAX_EXPONENT, high=_MAX_EXPONENT)
+    exponents: IndexArray = array_field(
+        "n_features", kind="i", low=-_MAX_EXPONENT, high=_MAX_EXPONENT
+    )
     mean: FloatArray = array_field("n_features", **RANGE)
     covariance: FloatArray = array_field("n_features", "n_features", **RANGE)
     unmixing: FloatArray = array_field("k", "n_features", **RANGE)
@@ -239,13 +275,16 @@ class Unmixing(Sources):
         require(positive, "its sources must have a positive definite covariance")
 
     def check_finite(self) -> None:
-        """Raise if the unmixing matrix of rows that are not scaled is too large for double precision."""
+        """Raise if the unmixing matrix of rows that are not scaled is too large for double
+        precision.
+        """
         with np.errstate(over="ignore"):
             finite = np.isfinite(self.components).all(axis=0)
         if not finite.all():
             raise ValueError(
-                "Rows must vary by more than about 1e-300, so that the unmixing matrix is finite. Column "
-                f"{int(np.argmin(finite))} varies less. Multiply all rows by a constant."
+                "Rows must vary by more than about 1e-300, so that the unmixing matrix is "
+                f"finite. Column {int(np.argmin(finite))} varies less. Multiply all rows by a "
+                "constant."
             )
 
     @property
@@ -260,7 +299,9 @@ class Unmixing(Sources):
 
     @property
     def scaled_mixing(self) -> FloatArray:
-        """The d x k regression of scaled rows on sources: the inverse of the unmixing matrix if there are d sources."""
+        """The d x k regression of scaled rows on sources: the inverse of the unmixing matrix if
+        there are d sources.
+        """
         return mixing_of(self.unmixing, self.covariance)
 
     @property
@@ -278,21 +319,28 @@ class Unmixing(Sources):
         return scaled(sources @ self.scaled_mixing.T + self.mean, -self.exponents)
 
     def log_likelihoods(self, rows: FloatArray) -> FloatArray:
-        """Return the log-likelihood of each row: sources have their histograms, and the remainder is Gaussian."""
+        """Return the log-likelihood of each row: sources have their histograms, and the remainder
+        is Gaussian.
+        """
         centred = scaled(rows, self.exponents) - self.mean
         whitener = whiten(self.covariance, None).forward
-        white, sources = centred @ whitener, centred @ self.unmixing.T
+        white = centred @ whitener
+        sources = centred @ self.unmixing.T
         inner = np.linalg.cholesky(self.unmixing @ self.covariance @ self.unmixing.T)
         own = np.linalg.solve(inner, sources.T)
-        # The density of a Gaussian, in which the factors of the sources are replaced by their own densities.
+        # The density of a Gaussian, in which the factors of the sources are replaced by their own
+        # densities.
         scale = log_volume(whitener, self.exponents) + np.sum(np.log(np.diagonal(inner)))
         constant = scale - (white.shape[1] - len(own)) * np.log(2 * np.pi) / 2
         gaussian = (np.sum(own**2, axis=0) - np.sum(white**2, axis=1)) / 2
         return np.asarray(constant + gaussian + log_densities(self.counts, sources.T).sum(axis=0))
 
     def sample(self, n_rows: int, rng: np.random.RandomState) -> tuple[FloatArray, FloatArray]:
-        """Draw rows, n x d, and return the sources that they were mixed from; the remainder is Gaussian."""
-        sources, mixing = draw_sources(self.counts, n_rows, rng).T, self.scaled_mixing
+        """Draw rows, n x d, and return the sources that they were mixed from; the remainder is
+        Gaussian.
+        """
+        sources = draw_sources(self.counts, n_rows, rng).T
+        mixing = self.scaled_mixing
         remainder = self.covariance - mixing @ self.unmixing @ self.covariance
         values, vectors = np.linalg.eigh((remainder + remainder.T) / 2)
         variances = np.where(values > _ROUNDING * np.trace(self.covariance), values, 0.0)
@@ -306,8 +354,12 @@ def mixing_of(unmixing: FloatArray, covariance: FloatArray) -> FloatArray:
     return np.linalg.solve(across @ unmixing.T, across).T.astype(np.float64, copy=False)
 
 
-def with_positive_mixing(unmixing: FloatArray, covariance: FloatArray, exponents: IndexArray) -> FloatArray:
-    """Return the unmixing matrix with signs that make the largest mixing weight of each source positive."""
+def with_positive_mixing(
+    unmixing: FloatArray, covariance: FloatArray, exponents: IndexArray
+) -> FloatArray:
+    """Return the unmixing matrix with signs that make the largest mixing weight of each source
+    positive.
+    """
     mixing = np.ldexp(mixing_of(unmixing, covariance), exponents[:, None])
     largest = mixing[np.argmax(np.abs(mixing), axis=0), np.arange(len(unmixing))]
     return np.asarray(unmixing * np.where(largest < 0, -1.0, 1.0)[:, None])

@@ -8,18 +8,24 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from odeco._util.arguments import check_count, check_tolerance, check_unmasked
+from odeco._util.arguments import as_random_state, check_count, check_tolerance, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.categories import (
+    check_known,
+    columns_of,
+    encode,
+    given_categories,
+    learn_categories,
+)
 from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
+from odeco.models.engine.agreement import Records
 from odeco.models.engine.estimator import EMEstimator
 from odeco.models.engine.fit import Fit, fitted
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, param
 from odeco.models.engine.private_estimator import PrivateEstimator
-from odeco.models.lca.categories import check_known, columns_of, encode, given_categories, learn_categories
 from odeco.models.lca.spec import AnswersContext, ClassSpec
 from odeco.privacy.holders.answers import HeldAnswers, check_private_table
 
@@ -42,46 +48,59 @@ _MAX_QUESTIONS = 10_000
 
 
 @dataclass(eq=False, repr=False)
-class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator, EMEstimator):  # type: ignore[misc]
-    """Latent class analysis: respondents of k hidden classes, in each of which answers to questions are independent.
+class LatentClasses(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    PrivateEstimator,
+    EMEstimator,
+):
+    """Latent class analysis: respondents of k hidden classes, in each of which answers to questions
+    are independent.
 
-    The questions are divided into three views, whose moments are decomposed. Several such starts and random ones
-    compete by successive halving; EM goes on from the best.
+    Several starts compete on some respondents by successive halving, and classes of the best are
+    swapped; EM goes on from there. It is the mixture of a table whose columns are all categories
+    (`TensorMixture`), with the words of surveys.
 
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of classes. ``"auto"`` takes the smallest, at most 64, that none of the next three beats: for each
-        further parameter, the log-likelihood must rise by 1.5 on the respondents and by 0.25 in five-fold
-        cross-validation. Of more than 15,000 respondents, that many are drawn for the selection.
+        Number k of classes. ``"auto"`` takes the smallest, at most 64, that none of the next three
+        beats: for each further parameter, the log-likelihood must rise by 1.5 on the respondents
+        and by 0.25 in five-fold cross-validation. Of more than 15,000 respondents, that many are
+        drawn for the selection.
     n_starts : int
-        Number of starts: half of them from moments, each with another split of the questions into views, and half
-        random. After some iterations the likelier half goes on, until one is left. Of at most 2,000 respondents every
-        start runs to its end, and `init_` says how many found the same likelihood.
+        Number of starts, in turn of several kinds: the third moment once, k-means++ on plain,
+        whitened and randomly weighted indicators, and random responsibilities. After some
+        iterations the likelier half goes on. Then classes of the best are swapped: one is given up,
+        and another cut in two.
     max_iter : int
         The largest number of EM iterations from there.
     tol : float
-        EM ends when all further iterations together would raise the mean log-likelihood of a respondent by less, as far
-        as the last ones show (SQUAREM).
+        EM ends when all further iterations together would raise the mean log-likelihood of a
+        respondent by less, as far as the last ones show (SQUAREM).
     smoothing : float
-        The prior of a class counts as this many respondents, who answer as all respondents together do. With 0 the fit
-        is that of maximum likelihood, and the default is within a thousandth of a nat of it; no answer is impossible
-        then. With few respondents, 1 predicts the answers of new ones better.
+        The prior of a class counts as this many respondents, who answer as all respondents together
+        do. With 0 the fit is that of maximum likelihood, and the default is within a thousandth of
+        a nat of it; no answer is impossible then. With few respondents, 1 predicts the answers of
+        new ones better.
     missing_values : number, text or None
-        What stands for no answer, beside NaN, None and what pandas has for it. If −1 is an answer, pass None.
+        What stands for no answer, beside NaN, None and what pandas has for it. If −1 is an answer,
+        pass None.
     handle_unknown : {"error", "missing"}
-        Whether an answer that did not occur when the model was fitted is an error, or counts as missing.
+        Whether an answer that did not occur when the model was fitted is an error, or counts as
+        missing.
     epsilon, delta : float, optional
-        With both, the model is private: the result of `fit` is (ε, δ)-differentially private for each respondent. δ
-        must be below one over their number, and `fit` needs the `categories`. See *Private models*.
+        With both, the model is private: the result of `fit` is (ε, δ)-differentially private for
+        each respondent. δ must be below one over their number, and `fit` needs the `categories`.
+        See *Private models*.
     neighbour_relation : {"replace", "add_remove"}
-        For private models: whether the guarantee hides that a respondent is replaced by any other, or that all answers
-        of one are blanked. The first needs √2 times the noise.
+        For private models: whether the guarantee hides that a respondent is replaced by any other,
+        or that all answers of one are blanked. The first needs √2 times the noise.
     ledger : path, optional
-        For private models: the file of the budget of all models of these respondents together, made once with
-        `odeco.privacy.LedgerFile.create`.
+        For private models: the file of the budget of all models of these respondents together, made
+        once with `odeco.privacy.LedgerFile.create`.
     random_state : int, RandomState instance or None
-        Draws the splits into views and the random starts.
+        Draws the starts.
 
     Attributes
     ----------
@@ -100,39 +119,44 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     n_iter_ : int
         Number of EM iterations from the best start; of a stream, number of blocks.
     converged_ : bool
-        Whether the last of them gained less than `tol`. Of private models: whether noise does not hide the classes. If
-        it does, all of them answer as all respondents do.
+        Whether the last of them gained less than `tol`. Of private models: whether noise does not
+        hide the classes. If it does, all of them answer as all respondents do.
     init_ : str
         Which start was the best.
     selection_scores_ : dict of int to float
-        With ``"auto"``, the mean log-likelihood of held-out respondents, for each number that was cross-validated.
+        With ``"auto"``, the mean log-likelihood of held-out respondents, for each number that was
+        cross-validated.
     privacy_ : PrivacyReport
-        The guarantee of a private model, with every release that was made. Other models do not have it.
+        The guarantee of a private model, with every release that was made. Other models do not have
+        it.
     n_features_in_, feature_names_in_
         As in every estimator of scikit-learn.
 
     Notes
     -----
-    A column is a question, and each of its different values an answer: whole numbers, texts, yes and no, or a pandas
-    categorical, whose order is kept. A question that was not answered says nothing about its respondent; that whether
-    it was answered depends on the class only through the other answers is assumed (missing at random).
+    A column is a question, and each of its different values an answer: whole numbers, texts, yes
+    and no, or a pandas categorical, whose order is kept. A question that was not answered says
+    nothing about its respondent; that whether it was answered depends on the class only through the
+    other answers is assumed (missing at random).
 
-    `partial_fit` learns in one pass: it starts from the first 16,384 respondents, and each 4,096 that follow take one
-    step of online EM (Cappé and Moulines 2009). No respondent is stored longer than that. Fewer respondents give
-    exactly what `fit` gives. The result depends on the respondents and their order, and not on where batches end. After
-    `fit`, `partial_fit` begins a new stream.
+    `partial_fit` learns in one pass: it starts from the first 16,384 respondents, and each 4,096
+    that follow take one step of online EM (Cappé and Moulines 2009). No respondent is stored longer
+    than that. Fewer respondents give exactly what `fit` gives. The result depends on the
+    respondents and their order, and not on where batches end. After `fit`, `partial_fit` begins a
+    new stream.
 
-    **Private models.** With `epsilon` and `delta`, noisy sums over respondents are all that is learnt from them (see
-    `plan_classes`): pairs of answers, the third moment of three views in k directions, and the statistics of EM
-    iterations. `odeco.privacy.holders.answers` has the bounds of what a respondent adds, with proofs. The number of
-    respondents, the questions and their answers are public. Any other answer counts as missing, without a message.
-    `score`, `bic` and `aic` are refused, because they are exact. The prediction for a respondent reveals that
+    **Private models.** With `epsilon` and `delta`, noisy sums over respondents are all that is
+    learnt from them (see `plan_classes`): pairs of answers, the third moment of three views in k
+    directions, and the statistics of EM iterations. `odeco.privacy.holders.answers` has the bounds
+    of what a respondent adds, with proofs. The number of respondents, the questions and their
+    answers are public. Any other answer counts as missing, without a message. `score`, `bic` and
+    `aic` are refused, because they are exact. The prediction for a respondent reveals that
     respondent: only the model is private.
 
     References
     ----------
-    Lazarsfeld and Henry, *Latent structure analysis*, 1968. Anandkumar, Ge, Hsu, Kakade, Telgarsky, *Tensor
-    decompositions for learning latent variable models*, 2014, arXiv:1210.7559.
+    Lazarsfeld and Henry, *Latent structure analysis*, 1968. Anandkumar, Ge, Hsu, Kakade, Telgarsky,
+    *Tensor decompositions for learning latent variable models*, 2014, arXiv:1210.7559.
 
     Examples
     --------
@@ -150,7 +174,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     n_starts: int = param(16, count(), "The number of starts.")
     max_iter: int = param(500, count(), "The largest number of EM iterations.")
     tol: float = param(1e-7, Constraint(lambda _, value: check_tolerance(value), float))
-    smoothing: float = param(1e-4, number(), "The prior of a class, as a number of respondents.", option="--smoothing")
+    smoothing: float = param(
+        1e-4, number(), "The prior of a class, as a number of respondents.", option="--smoothing"
+    )
     missing_values: float | str | None = param(-1, Constraint(_check_missing))
     handle_unknown: Literal["error", "missing"] = param("error", choice("error", "missing"))
 
@@ -159,7 +185,8 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
 
     class_weights_ = fitted("params.weights", "The probability of each class.")
     answer_probabilities_ = fitted(
-        _answer_probabilities, "For each question, the probability of each of its answers in each class, k x answers."
+        _answer_probabilities,
+        "For each question, the probability of each of its answers in each class, k x answers.",
     )
     categories_ = fitted("context.categories", "The answers to each question.")
 
@@ -181,18 +208,26 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         y : object
             Ignored.
         sample_weight : array of float, optional
-            How often each respondent counts; by default once. Those of weight 0 are left out, and answers that nobody
-            else gave are not learnt. A private model refuses weights.
+            How often each respondent counts; by default once. Those of weight 0 are left out, and
+            answers that nobody else gave are not learnt. A private model refuses weights.
         categories : int or list, optional
-            The answers to each question: for every question a list of them, or their number, if they are coded from 0
-            on; one number for all. By default those that occur in `X`. A private model needs them.
+            The answers to each question: for every question a list of them, or their number, if
+            they are coded from 0 on; one number for all. By default those that occur in `X`. A
+            private model needs them.
         groups : array of labels, optional
-            For private models: which user each row of answers belongs to; public. The guarantee is then for all rows
-            of one user, and every user counts once, with the mean over own rows.
+            For private models: which user each row of answers belongs to; public. The guarantee is
+            then for all rows of one user, and every user counts once, with the mean over own rows.
         """
         return self._fit(X, sample_weight, categories=categories, groups=groups)
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, categories: Any = None) -> Self:  # noqa: ARG002
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        sample_weight: Any = None,
+        *,
+        categories: Any = None,
+    ) -> Self:
         """Update the model with another batch. At most one block of respondents is stored.
 
         Parameters
@@ -204,20 +239,33 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         sample_weight : array of float, optional
             How often each respondent counts, as for `fit`.
         categories : int or list, optional
-            The answers to each question, as for `fit`; used in the first call only. By default those that occur in the
-            first batch.
+            The answers to each question, as for `fit`; used in the first call only. By default
+            those that occur in the first batch.
         """
         return self._partial_fit(X, sample_weight, categories=categories)
+
+    def _records(self, X: Any, sample_weight: Any = None, **_: Any) -> Records:
+        """Return respondents; halves of them know all answers."""
+        records = super()._records(X, sample_weight)
+        categories = list(self.categories_)
+
+        def take(places: IndexArray) -> tuple[Any, dict[str, Any]]:
+            part, side = records.take(places)
+            return part, side | {"categories": categories}
+
+        return replace(records, take=take)
 
     def transform(self, X: Any) -> FloatArray:
         """Return the same as `predict_proba`."""
         return self.predict_proba(X)
 
-    def standard_errors(self, X: Any, sample_weight: Any = None) -> tuple[FloatArray, list[FloatArray]]:
+    def standard_errors(
+        self, X: Any, sample_weight: Any = None
+    ) -> tuple[FloatArray, list[FloatArray]]:
         """Return the standard errors of `class_weights_` and of `answer_probabilities_`.
 
-        They are those of maximum likelihood, by the scores of the respondents and the delta method. A probability at
-        the border, zero or one, has the standard error zero.
+        They are those of maximum likelihood, by the scores of the respondents and the delta method.
+        A probability at the border, zero or one, has the standard error zero.
 
         Parameters
         ----------
@@ -229,41 +277,53 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         fit = self._fit_for("standard_errors")
         if self._learnt.privacy is not None:
             raise ValueError(
-                "Standard errors are exact sums over respondents, and no budget pays for them. Got a private model. "
-                "Fit one without epsilon."
+                "Standard errors are exact sums over respondents, and no budget pays for them. "
+                "Got a private model. Fit one without epsilon."
             )
         size = fit.params.weights.size + fit.params.answers.size
         if size > _MAX_ERRORS:
             raise ValueError(
-                f"Standard errors are computed for at most {_MAX_ERRORS:,} probabilities. This model has {size:,}. Use "
-                "a bootstrap."
+                f"Standard errors are computed for at most {_MAX_ERRORS:,} probabilities. This "
+                f"model has {size:,}. Use a bootstrap."
             )
         X, weights, _ = self._weigh(X, sample_weight, {})
         rows = self._learnt.spec.prepare(self._encode(X, fit.context)[0], fit.context)
         errors = fit.params.standard_errors(rows.astype(np.float64), weights, fit.context.questions)
         return errors.weights, _answer_probabilities(replace(fit, params=errors))
 
-    def sample(self, n_samples: int = 1) -> tuple[Any, IndexArray]:
-        """Draw respondents; return their answers, and the class of each. No answer is missing."""
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, IndexArray]:
+        """Draw respondents; return their answers, and the class of each. No answer is missing.
+
+        Each call draws others, unless `random_state` repeats a draw.
+        """
         model = self._fit_for("sample")
-        n_samples, rng = check_count("n_samples", n_samples), check_random_state(self.random_state)
-        codes, labels = model.params.draw(model.context.questions, n_samples, rng)
-        columns = [own[places] for own, places in zip(model.context.categories, codes.T, strict=True)]
+        n_samples = check_count("n_samples", n_samples)
+        random = as_random_state(random_state)
+        codes, labels = model.params.draw(model.context.questions, n_samples, random)
+        columns = [
+            own[places] for own, places in zip(model.context.categories, codes.T, strict=True)
+        ]
         mixed = any(column.dtype.kind == "O" for column in columns)
-        return np.column_stack([column.astype(object) if mixed else column for column in columns]), labels
+        return np.column_stack(
+            [column.astype(object) if mixed else column for column in columns]
+        ), labels
 
     @property
     def log_likelihood_(self) -> float:
         """The mean log-likelihood of the respondents."""
         fit = self._fit_for("log_likelihood_")
         if self._learnt.privacy is not None:
-            raise AttributeError("`log_likelihood_` is exact, and a private model does not have it.")
+            raise AttributeError(
+                "`log_likelihood_` is exact, and a private model does not have it."
+            )
         return float(fit.info.log_likelihood)
 
     def _encode(
         self, X: Any, context: AnswersContext | None = None, categories: Any = None
     ) -> tuple[IndexArray, AnswersContext]:
-        """Return the codes of answers; a table is read one column at a time, as each has its own type."""
+        """Return the codes of answers; a table is read one column at a time, as each has its own
+        type.
+        """
         reset, missing = context is None, self.missing_values
         X = in_memory(X)
         check_cells(X)
@@ -274,13 +334,13 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
             table = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
         if len(table) < 1 or table.shape[1] < 1:
             raise ValueError(
-                f"At least 1 respondent and 1 question are needed. Got n_samples = {len(table)} and n_features = "
-                f"{table.shape[1]}."
+                f"At least 1 respondent and 1 question are needed. Got n_samples = {len(table)} "
+                f"and n_features = {table.shape[1]}."
             )
         if table.shape[1] > _MAX_QUESTIONS:
             raise ValueError(
-                f"There must be at most {_MAX_QUESTIONS:,} questions: more would take hours. Got {table.shape[1]:,} "
-                "columns. Choose the questions that matter."
+                f"There must be at most {_MAX_QUESTIONS:,} questions: more would take hours. Got "
+                f"{table.shape[1]:,} columns. Choose the questions that matter."
             )
         columns, names = columns_of(table), self._names()
         if context is None:
@@ -297,8 +357,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         """Return a holder of private answers, without a message that depends on one of them."""
         if categories is None:
             raise ValueError(
-                "A private model needs the answers to each question: those that occur would reveal respondents. Got no "
-                "`categories`. Pass a list of answers for each question, or their number."
+                "A private model needs the answers to each question: those that occur would "
+                "reveal respondents. Got no `categories`. Pass a list of answers for each "
+                "question, or their number."
             )
         check_unmasked(X, "array X")
         check_private_table(X)
@@ -306,7 +367,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         missing = spec.settings.missing_values
         context = AnswersContext.of(given_categories(categories, self._names(), missing))
         if context.sizes.size < 2:
-            raise ValueError("A private model needs at least 2 questions: pairs are released. Got 1.")
+            raise ValueError(
+                "A private model needs at least 2 questions: pairs are released. Got 1."
+            )
         codes = encode(columns_of(X), context.categories, missing)
         return HeldAnswers(context.questions.indicators(codes), context.questions, groups), context
 

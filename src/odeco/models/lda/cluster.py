@@ -1,10 +1,12 @@
 """Topics of documents on a Dask cluster: counted, fitted and inferred where the documents are.
 
-Workers sum the moments of their documents, and sweep over them. The client has the lengths of documents, and a sample
-of at most 500. Of texts, only words and their frequencies come to the client. The topics are bit-identical to those of
-one machine: the sums form the tree of `odeco.models.lda.corpus`, and the lanes of a sweep, their seeds and the order in
-which their updates are added are those of `odeco.models.lda.gibbs`. Every lane is a chain of tasks. Tokens and their
-topics stay on the workers; if one dies, its lanes are drawn again from the start, with the same random numbers.
+Workers sum the moments of their documents, and sweep over them. The client has the lengths of
+documents, and a sample of at most 500. Of texts, only words and their frequencies come to the
+client. The topics are bit-identical to those of one machine: the sums form the tree of
+`odeco.models.lda.corpus`, and the lanes of a sweep, their seeds and the order in which their
+updates are added are those of `odeco.models.lda.gibbs`. Every lane is a chain of tasks. Tokens and
+their topics stay on the workers; if one dies, its lanes are drawn again from the start, with the
+same random numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +58,14 @@ from odeco.models.lda.inference import document_topics, log_likelihood, split_ch
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.vocabulary import Tokenizer, Words, count_words, select_vocabulary
-from odeco.online.dask.client import Cluster, check_versions, find_cluster, result_of, tried_again, wait_for
+from odeco.online.dask.client import (
+    Cluster,
+    check_versions,
+    find_cluster,
+    result_of,
+    tried_again,
+    wait_for,
+)
 from odeco.online.dask.partitions import ChosenRows, ClusterRows, from_delayed
 from odeco.online.dask.pieces import PRIVATE_FAULT, Piece, PrivateFault, check_count_of, read
 from odeco.online.dask.requests import cluster_rows
@@ -79,21 +88,27 @@ class CountTask(NamedTuple):
     versions: tuple[tuple[str, str], ...]
 
     def read(self, pieces: list[Piece], blocks: list[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield documents as checked counts, `UNIT_DOCUMENTS` at a time, each time with the first one's number."""
+        """Yield documents as checked counts, `UNIT_DOCUMENTS` at a time, each time with the first
+        one's number.
+        """
         check_versions(self.versions)
         first = pieces[0].first
         for rows in rebatch(read(pieces, blocks, self.n_words, self.name), UNIT_DOCUMENTS):
             try:
                 counts = as_counts(rows, self.n_words)
             except WordCountError as error:
-                raise WordCountError(f"{error} Counted from document {first:,} of {self.name}.") from None
+                raise WordCountError(
+                    f"{error} Counted from document {first:,} of {self.name}."
+                ) from None
             yield first, counts
             first += int(rows.shape[0])
         check_count_of(pieces, first - pieces[0].first, self.name)
 
 
 class Counted(NamedTuple):
-    """How often each word occurs, the number of documents that contain it, and the length of each document."""
+    """How often each word occurs, the number of documents that contain it, and the length of each
+    document.
+    """
 
     totals: IndexArray
     frequency: IndexArray
@@ -117,7 +132,9 @@ class ClusterCorpus:
     @property
     def n_words(self) -> int:
         """The size of the vocabulary."""
-        return self.rows.n_features if self.vocabulary is None else int(self.vocabulary.size)
+        if self.vocabulary is None:
+            return self.rows.n_features
+        return int(self.vocabulary.size)
 
     def among(self, vocabulary: IndexArray) -> ClusterCorpus:
         """Return the same documents over a smaller vocabulary."""
@@ -127,12 +144,20 @@ class ClusterCorpus:
         """Return the sums over all documents."""
         task = (_task(self.rows), self.settings.document_weight, core)
         order = Order(sum_words, task, (basis, self.vocabulary), UNIT_DOCUMENTS)
-        parts = [part for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)]) if part is not None]
+        parts = [
+            part
+            for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)])
+            if part is not None
+        ]
         empty = WordSums(self.n_words, basis, core=core)
-        return sums_of_part(empty, joined(parts)) if parts else empty
+        if parts:
+            return sums_of_part(empty, joined(parts))
+        return empty
 
     def parts(self) -> list[ClusterCorpus]:
-        """Return the documents in `N_PARTS` parts; see `divide_documents`. Each sum over a part reads all documents."""
+        """Return the documents in `N_PARTS` parts; see `divide_documents`. Each sum over a part
+        reads all documents.
+        """
         task = (_task(self.rows), self.n_documents)
         held = self.rows.cluster.hold(self._count().frequency)
         futures = work_on(self.rows, divide, (task, held), self._ranges())
@@ -146,23 +171,37 @@ class ClusterCorpus:
 
     def completion_halves(self, seed: int) -> tuple[Any, Any]:
         """Return the two halves of a sample of documents: these few come to the client."""
-        usable, found = np.flatnonzero(self._count().lengths >= 2), []
+        usable = np.flatnonzero(self._count().lengths >= 2)
+        found = []
         chosen = usable[spread_evenly(usable.size)]
         for start, stop in self._ranges():
             own = chosen[(chosen >= start) & (chosen < stop)]
             if own.size:
                 found += work_on(self.rows, pick, (_task(self.rows), own), [(start, stop)])
         documents = [result_of(future) for future in found]
-        counts = sparse.vstack(documents, format="csr") if documents else sparse.csr_array((0, self.n_words))
+        if documents:
+            counts = sparse.vstack(documents, format="csr")
+        else:
+            counts = sparse.csr_array((0, self.n_words))
         return split_chosen(counts, seed=seed)
 
     def refined(
-        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
+        self,
+        topic_word: FloatArray,
+        *,
+        n_sweeps: int,
+        seed: int,
+        eta: float | None,
+        callback: Callable[[int], object],
     ) -> RefinedTopics:
         """Return topics after some Gibbs sweeps; see `odeco.models.lda.corpus.refine_topics`."""
-        rows, task, (totals, _, lengths) = self.rows, _task(self.rows), self._count()
+        rows = self.rows
+        task = _task(self.rows)
+        totals, _, lengths = self._count()
         vocabulary = words_that_occur(totals)
-        priors = initial_priors(len(topic_word), n_sweeps, eta, int(lengths.sum()) / max(lengths.size, 1))
+        priors = initial_priors(
+            len(topic_word), n_sweeps, eta, int(lengths.sum()) / max(lengths.size, 1)
+        )
         histogram = np.bincount(lengths, minlength=1)
         shared = GibbsState.begin(*priors, seed, rows.n_features, histogram, len(vocabulary))
         starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -187,11 +226,17 @@ class ClusterCorpus:
         return RefinedTopics.from_words(vocabulary, rows.n_features, *tried_again(run))
 
     def _count(self) -> Counted:
-        """Return counts of words, and the length of each document. Workers count at the first call."""
+        """Return counts of words, and the length of each document. Workers count at the first
+        call.
+        """
         if not self._counted:
             futures = work_on(self.rows, count_lengths, (_task(self.rows),), self._ranges())
-            totals, frequency, lengths = zip(*(result_of(future) for future in futures), strict=True)
-            self._counted.append(Counted(np.sum(totals, axis=0), np.sum(frequency, axis=0), np.concatenate(lengths)))
+            totals, frequency, lengths = zip(
+                *(result_of(future) for future in futures), strict=True
+            )
+            self._counted.append(
+                Counted(np.sum(totals, axis=0), np.sum(frequency, axis=0), np.concatenate(lengths))
+            )
         return self._counted[0]
 
     def _ranges(self) -> list[tuple[int, int]]:
@@ -200,16 +245,24 @@ class ClusterCorpus:
         return nodes(0, self.n_documents, UNIT_DOCUMENTS, height)
 
 
-def _send_chains(cluster: Cluster, begun: Any, lanes: list[Any], start: Any, sweeps: list[Sweep]) -> list[Any]:
+def _send_chains(
+    cluster: Cluster, begun: Any, lanes: list[Any], start: Any, sweeps: list[Sweep]
+) -> list[Any]:
     """Send out the chains of all lanes; return the futures of the states after each sweep."""
     numbered = list(enumerate(lanes))
-    pairs = [cluster.submit(draw_first, begun, lane, number, start, name="draw") for number, lane in numbered]
-    known, sent = _merged(cluster, begun, None, pairs), []
+    pairs = [
+        cluster.submit(draw_first, begun, lane, number, start, name="draw")
+        for number, lane in numbered
+    ]
+    known = _merged(cluster, begun, None, pairs)
+    sent = []
     for sweep in sweeps:
         # The topics of a lane stay where they are, while its update travels.
         topics = [cluster.submit(itemgetter(0), pair, name="lane") for pair in pairs]
         pairs = [
-            cluster.submit(sweep_lane, known, lane, topics[number], number, sweep.average, name="sweep")
+            cluster.submit(
+                sweep_lane, known, lane, topics[number], number, sweep.average, name="sweep"
+            )
             for number, lane in numbered
         ]
         known = _merged(cluster, known, sweep, pairs)
@@ -232,13 +285,16 @@ def as_cluster_counts(
         model.n_features_in_ = rows.n_features
     elif rows.n_features != model.n_features_in_:
         raise ValueError(
-            f"X has {rows.n_features} features, but TensorLDA is expecting {model.n_features_in_} features as input."
+            f"X has {rows.n_features} features, but TensorLDA is expecting {model.n_features_in_} "
+            "features as input."
         )
     return rows
 
 
 class _Census(NamedTuple):
-    """The words of a partition: the number of documents that contain each, and how often it occurs."""
+    """The words of a partition: the number of documents that contain each, and how often it
+    occurs.
+    """
 
     words: Words
     frequency: FloatArray
@@ -259,19 +315,21 @@ def count_words_on_cluster(
 
     Parameters
     ----------
-    texts : Dask bag of str, Dask series of str, or the list that `odeco.io.documents.text_parts` returns
+    texts : Dask bag of str, Dask series of str, or the list that `odeco.io.documents.text_parts`
+    returns
         The documents, such as ``dask.bag.read_text("/shared/*.txt")`` or
         ``dask.dataframe.read_parquet("/shared/*.parquet")["text"]``.
     words : sequence of str, optional
-        The words to count. Without them the texts are read once more, and words are left out that are rare,
-        everywhere, or stop words.
+        The words to count. Without them the texts are read once more, and words are left out that
+        are rare, everywhere, or stop words.
     tokenizer : {"words", "blanks"}
         The definition of a word; see `TensorLDA.fit_text`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
     private : bool
-        Whether the texts, which are then `text_parts`, must stay private: no error quotes them. Without `words` all
-        words are counted. Which there are is private too, until `choose_vocabulary_privately` has chosen some of them.
+        Whether the texts, which are then `text_parts`, must stay private: no error quotes them.
+        Without `words` all words are counted. Which there are is private too, until
+        `choose_vocabulary_privately` has chosen some of them.
     **limits
         Which words are left out: `min_documents`, `max_share`, `max_words` and `stop_words`, as for
         `TensorLDA.fit_text`.
@@ -286,11 +344,15 @@ def count_words_on_cluster(
     Examples
     --------
     >>> import dask.bag  # doctest: +SKIP
-    >>> counts, words = count_words_on_cluster(dask.bag.read_text("/shared/*.txt"))  # doctest: +SKIP
+    >>> counts, words = count_words_on_cluster(
+    ...     dask.bag.read_text("/shared/*.txt")
+    ... )  # doctest: +SKIP
     >>> TensorLDA(20).fit(counts, words=words, tokenizer="words")  # doctest: +SKIP
     """
-    dask, cluster = import_module("dask"), find_cluster(client)
-    parts, n_rows = list(texts.to_delayed() if hasattr(texts, "to_delayed") else texts), None
+    dask = import_module("dask")
+    cluster = find_cluster(client)
+    parts = list(texts.to_delayed() if hasattr(texts, "to_delayed") else texts)
+    n_rows = None
     if words is None:
         census = dask.delayed(partial(_silently, _census) if private else _census, pure=False)
         found: list[_Census] = cluster.client.gather(
@@ -302,20 +364,28 @@ def count_words_on_cluster(
         n_rows = [each.n_documents for each in found]
         whole = _joined(found)
         kept = slice(None) if private else select_vocabulary(*whole, **limits)
-        # Private texts without any word have one that is in none of them: an error would depend on the texts.
+        # Private texts without any word have one that is in none of them: an error would depend on
+        # the texts.
         words = whole.words[kept].tolist() or ["x"]
     counted = dask.delayed(partial(_silently, _counted) if private else _counted, pure=False)
     held = dask.delayed(list(words), pure=True, traverse=False)
     blocks = [counted(part, held, tokenizer) for part in parts]
-    rows = from_delayed(blocks, n_features=len(words) if n_rows else None, n_rows=n_rows, client=client)
+    rows = from_delayed(
+        blocks, n_features=len(words) if n_rows else None, n_rows=n_rows, client=client
+    )
     return rows, np.asarray(words, dtype=np.str_)
 
 
 def _silently(work: Callable[..., Any], texts: TextPart, *arguments: Any) -> Any:
-    """Return what `work` makes of private texts, or a `PrivateFault`: Dask logs what a task raises."""
+    """Return what `work` makes of private texts, or a `PrivateFault`: Dask logs what a task
+    raises.
+    """
     try:
         return work(texts, *arguments)
-    except (DocumentError, OSError) as error:  # of a reader of private texts: it names the file, and no record
+    except (
+        DocumentError,
+        OSError,
+    ) as error:  # of a reader of private texts: it names the file, and no record
         return PrivateFault(str(error))
     except Exception:  # noqa: BLE001 - its text may quote a record
         return PrivateFault(PRIVATE_FAULT)
@@ -326,7 +396,8 @@ def _census(texts: Iterable[str], tokenizer: Tokenizer) -> _Census:
     if not texts:
         return _Census(np.array([], dtype=np.str_), np.zeros(0), np.zeros(0), 0)
     counted = count_words(texts, tokenizer=tokenizer, allow_empty=True)
-    counts, n_words = counted.counts, counted.words.size
+    counts = counted.counts
+    n_words = counted.words.size
     frequency = np.bincount(counts.indices, minlength=n_words).astype(np.float64)
     totals = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
     return _Census(counted.words, frequency, totals, len(texts))
@@ -335,7 +406,8 @@ def _census(texts: Iterable[str], tokenizer: Tokenizer) -> _Census:
 def _joined(parts: list[_Census]) -> _Census:
     """Return the words of all partitions, in alphabetical order."""
     words, places = np.unique(np.concatenate([part.words for part in parts]), return_inverse=True)
-    frequency, totals = np.zeros(words.size), np.zeros(words.size)
+    frequency = np.zeros(words.size)
+    totals = np.zeros(words.size)
     np.add.at(frequency, places, np.concatenate([part.frequency for part in parts]))
     np.add.at(totals, places, np.concatenate([part.totals for part in parts]))
     return _Census(words, frequency, totals, sum(part.n_documents for part in parts))
@@ -349,11 +421,18 @@ def _counted(texts: Iterable[str], words: list[str], tokenizer: Tokenizer) -> An
 
 
 def proportions_on_cluster(model: TensorLDA, X: Any) -> Any:
-    """Return the expected proportions of topics in each document as a Dask array, computed when it is needed."""
-    dask, array = import_module("dask"), import_module("dask.array")
-    rows, params, n_iterations = as_cluster_counts(model, X), model._learnt.fit.params, model.max_inference_iter
+    """Return the expected proportions of topics in each document as a Dask array, computed when it
+    is needed.
+    """
+    dask = import_module("dask")
+    array = import_module("dask.array")
+    rows = as_cluster_counts(model, X)
+    params = model._learnt.fit.params
+    n_iterations = model.max_inference_iter
     held = dask.delayed((params.topic_word, params.alpha), pure=True, traverse=False)
-    infer, task, parts = dask.delayed(infer_topics, pure=True), _task(rows), []
+    infer = dask.delayed(infer_topics, pure=True)
+    task = _task(rows)
+    parts = []
     for start, stop in nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS):
         pieces = rows.pieces(start, stop)
         places = pieces if rows.in_files else [piece._replace(source=None) for piece in pieces]
@@ -365,20 +444,24 @@ def proportions_on_cluster(model: TensorLDA, X: Any) -> Any:
 
 def likelihood_on_cluster(model: TensorLDA, X: Any) -> tuple[float, float]:
     """Return the log-likelihood of the words of all documents, and their number of words."""
-    rows, params, n_iterations = as_cluster_counts(model, X), model._learnt.fit.params, model.max_inference_iter
+    rows = as_cluster_counts(model, X)
+    params = model._learnt.fit.params
+    n_iterations = model.max_inference_iter
     held = rows.cluster.hold((params.topic_word, params.alpha))
     ranges = nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS)
     futures = work_on(rows, measure_likelihood, (_task(rows), held, n_iterations), ranges)
     found = [result_of(future) for future in futures]
     # Of each document, so that they are added up in the order of one machine.
-    return float(np.sum(np.concatenate([each for each, _ in found]))), float(sum(n_words for _, n_words in found))
+    return float(np.sum(np.concatenate([each for each, _ in found]))), float(
+        sum(n_words for _, n_words in found)
+    )
 
 
 def _task(rows: ClusterRows) -> CountTask:
     return CountTask(rows.n_features, rows.name, rows.cluster.versions)
 
 
-# ---- on workers ---------------------------------------------------------------------------------------------------
+# ---- on workers ----------------------------------------------------------------------------------
 
 
 def sum_words(
@@ -388,7 +471,8 @@ def sum_words(
     blocks: list[Any],
 ) -> Part:
     """Return the sums over the documents of one node."""
-    (counts, document_weight, core), (basis, vocabulary) = task, held
+    counts, document_weight, core = task
+    basis, vocabulary = held
     n_words = counts.n_words if vocabulary is None else int(vocabulary.size)
 
     def leaves() -> Iterator[Any]:
@@ -402,18 +486,26 @@ def sum_words(
 
 def count_lengths(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> Counted:
     """Return what is counted in some documents."""
-    totals, frequency, lengths = np.zeros(task.n_words, dtype=np.int64), np.zeros(task.n_words, dtype=np.int64), []
+    totals = np.zeros(task.n_words, dtype=np.int64)
+    frequency = np.zeros(task.n_words, dtype=np.int64)
+    lengths = []
     for _, counts in task.read(pieces, blocks):
-        totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(np.int64)
+        totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(
+            np.int64
+        )
         frequency += np.bincount(counts.indices, minlength=task.n_words)
         lengths.append(np.asarray(counts.sum(axis=1), dtype=np.int64))
     return Counted(totals, frequency, np.concatenate(lengths))
 
 
-def divide(task: tuple[CountTask, int], frequency: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:
+def divide(
+    task: tuple[CountTask, int], frequency: IndexArray, pieces: list[Piece], blocks: list[Any]
+) -> Any:
     """Return the part of each of some documents."""
     counts, n_documents = task
-    found = [divide_documents(each, frequency, n_documents) for _, each in counts.read(pieces, blocks)]
+    found = [
+        divide_documents(each, frequency, n_documents) for _, each in counts.read(pieces, blocks)
+    ]
     return np.concatenate(found).astype(np.uint8)
 
 
@@ -426,7 +518,9 @@ def pick(task: CountTask, documents: IndexArray, pieces: list[Piece], blocks: li
     return sparse.vstack(found, format="csr")
 
 
-def list_tokens(task: CountTask, vocabulary: NDArray[np.int64], pieces: list[Piece], blocks: list[Any]) -> Tokens:
+def list_tokens(
+    task: CountTask, vocabulary: NDArray[np.int64], pieces: list[Piece], blocks: list[Any]
+) -> Tokens:
     """Return the tokens of the documents of a lane."""
     counts = join_rows([counts for _, counts in task.read(pieces, blocks)])
     return Tokens.from_counts(counts.astype(np.int64), vocabulary)
@@ -444,14 +538,18 @@ def draw_first(
 def sweep_lane(
     shared: GibbsState, tokens: Tokens, topics: NDArray[np.uint16], number: int, average: bool
 ) -> tuple[NDArray[np.uint16], LaneUpdate]:
-    """Return the topics of a lane, drawn anew, and the changes of the counts. No argument is changed."""
+    """Return the topics of a lane, drawn anew, and the changes of the counts. No argument is
+    changed.
+    """
     lane = _lane(tokens, number, topics.copy())
     return lane.topics, shared.next_sweep().sweep(lane, average=average)
 
 
 def merge(shared: GibbsState, sweep: Sweep | None, *changes: LaneUpdate) -> GibbsState:
     """Return the state after a sweep, or after the first draw, with the priors learnt from it."""
-    return shared.merge(changes) if sweep is None else shared.next_sweep().after(changes, sweep)
+    if sweep is None:
+        return shared.merge(changes)
+    return shared.next_sweep().after(changes, sweep)
 
 
 def finish(shared: GibbsState) -> tuple[NDArray[np.float32], FloatArray, float]:
@@ -464,7 +562,11 @@ def _lane(tokens: Tokens, number: int, topics: NDArray[np.uint16]) -> Lane:
 
 
 def infer_topics(
-    task: CountTask, held: tuple[FloatArray, FloatArray], n_iterations: int, pieces: list[Piece], blocks: list[Any]
+    task: CountTask,
+    held: tuple[FloatArray, FloatArray],
+    n_iterations: int,
+    pieces: list[Piece],
+    blocks: list[Any],
 ) -> FloatArray:
     """Return the proportions of topics in some documents."""
     return np.concatenate(
@@ -476,10 +578,15 @@ def infer_topics(
 
 
 def measure_likelihood(
-    task: CountTask, held: tuple[FloatArray, FloatArray], n_iterations: int, pieces: list[Piece], blocks: list[Any]
+    task: CountTask,
+    held: tuple[FloatArray, FloatArray],
+    n_iterations: int,
+    pieces: list[Piece],
+    blocks: list[Any],
 ) -> tuple[FloatArray, float]:
     """Return the log-likelihood of each of some documents, and the number of their words."""
-    found, n_words = [], 0.0
+    found = []
+    n_words = 0.0
     for _, checked in task.read(pieces, blocks):
         counts = checked.astype(np.int64)
         proportions = document_topics(counts, *held, n_iterations=n_iterations)

@@ -1,7 +1,9 @@
-"""Fitted topics for a reader: sizes, words, coherence, perplexity, representative documents, a figure.
+"""Fitted topics for a reader: sizes, words, coherence, perplexity, representative documents, a
+figure.
 
-The lift of a word in a topic is its probability there divided by its probability in all text. Words of high lift are
-specific to the topic, but may be rare. Relevance mixes both logarithms: λ log p(word | topic) + (1 − λ) log lift.
+The lift of a word in a topic is its probability there divided by its probability in all text. Words
+of high lift are specific to the topic, but may be rare. Relevance mixes both logarithms: λ log
+p(word | topic) + (1 − λ) log lift.
 
 References
 ----------
@@ -21,7 +23,7 @@ from odeco.display.style import LIGHT, drawn_in, new_figure
 from odeco.io.rows import row_slice
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names
 from odeco.models.lda.inference import coherence, completion_perplexity, split_documents
-from odeco.models.lda.params import MAX_AUTO, TopicDiagnostics, TopicParams, TopicTrust
+from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
 from odeco.models.lda.vocabulary import RELEVANCE, Words
 from odeco.privacy.report import PrivacyReport
 
@@ -34,8 +36,11 @@ if TYPE_CHECKING:
 #: A text has this many words of each topic.
 _DESCRIBED_WORDS = 8
 
-#: A heat map has this many words of each topic, this many in all, and ratios up to two to this power.
-_DRAWN_WORDS, _MAX_COLUMNS, _MAX_LIFT = 3, 40, 6.0
+#: A heat map has this many words of each topic, this many in all, and ratios up to two to this
+#: power.
+_DRAWN_WORDS = 3
+_MAX_COLUMNS = 40
+_MAX_LIFT = 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +99,8 @@ class TopicSummary:
     def leading_words(self, topic: int, n_words: int) -> list[tuple[str, float]]:
         """Return the most probable words of a topic with their probabilities.
 
-        Of a private topic, words whose probability is below twice the standard deviation of its noise are left out.
+        Of a private topic, words whose probability is below twice the standard deviation of its
+        noise are left out.
         """
         row = self.topic_word[topic]
         first = np.argsort(-row, kind="stable")
@@ -122,7 +128,8 @@ def summarise_topics(
     words : array of str, optional
         The vocabulary; by default that of the model, or the numbers of its columns.
     counts : csr_array, documents x words, or None
-        The documents. Those of a private model are not used. Without them coherence is not measured.
+        The documents. Those of a private model are not used. Without them coherence is not
+        measured.
     held_out : csr_array, optional
         Documents that the model has not seen.
     seed : int
@@ -135,8 +142,12 @@ def summarise_topics(
         words=model._known_words() if words is None else words,
         topic_word=model.topic_word_,
         shares=model.shares_,
-        npmi=None if privacy is not None or counts is None else coherence(model.topic_word_, counts).npmi,
-        perplexity=None if privacy is not None or held_out is None else _perplexity(model, counts, held_out, seed),
+        npmi=None
+        if privacy is not None or counts is None
+        else coherence(model.topic_word_, counts),
+        perplexity=None
+        if privacy is not None or held_out is None
+        else _perplexity(model, counts, held_out, seed),
         diagnostics=model.diagnostics_,
         privacy=privacy,
         trust=None if privacy is None else model.trust_,
@@ -148,12 +159,19 @@ def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perp
     observed, hidden = split_documents(held_out, np.random.default_rng(seed))
     if hidden.sum() == 0:
         return None
-    # The prior count is that of a word in a topic, so that a word which is new in these documents is not impossible.
-    unigram = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() + max(model.topic_word_prior_, 1e-9)
+    # The prior count is that of a word in a topic, so that a word which is new in these documents
+    # is not impossible.
+    unigram = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() + max(
+        model.topic_word_prior_, 1e-9
+    )
     n_jobs = -1 if model.n_jobs is None else model.n_jobs
     return Perplexity(
-        topics=completion_perplexity(observed, hidden, model.topic_word_, model.doc_topic_prior_, n_jobs=n_jobs),
-        unigram=completion_perplexity(observed, hidden, unigram[None, :], np.ones(1), n_jobs=n_jobs),
+        topics=completion_perplexity(
+            observed, hidden, model.topic_word_, model.doc_topic_prior_, n_jobs=n_jobs
+        ),
+        unigram=completion_perplexity(
+            observed, hidden, unigram[None, :], np.ones(1), n_jobs=n_jobs
+        ),
         n_documents=held_out.shape[0],
     )
 
@@ -164,32 +182,40 @@ BLOCK = 20_000
 #: This many candidates are considered for each document shown, as some may be nearly the same.
 _LOOKED_AT = 10
 
-#: Two documents say nearly the same if more than half of all their words together are common to both.
+#: Two documents say nearly the same if more than half of all their words together are common to
+#: both.
 _NEARLY_THE_SAME = 0.5
 
 
 def _top_documents(model: Any, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
-    """Return the documents in which each topic has its largest share, largest first, and these shares.
+    """Return the documents in which each topic has its largest share, largest first, and these
+    shares.
 
-    Both arrays have a row for each topic. Documents are given by their row numbers, and worked on some at a time.
+    Both arrays have a row for each topic. Documents are given by their row numbers, and worked on
+    some at a time.
     """
     k = model.n_components_
-    places, shares = np.zeros((k, 0), dtype=np.int64), np.zeros((k, 0))
+    places = np.zeros((k, 0), dtype=np.int64)
+    shares = np.zeros((k, 0))
     for start in range(0, counts.shape[0], BLOCK):
         block = model._proportions(row_slice(counts, start, min(start + BLOCK, counts.shape[0]))).T
         rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
-        shares, places = np.concatenate([shares, block], axis=1), np.concatenate([places, rows], axis=1)
+        shares = np.concatenate([shares, block], axis=1)
+        places = np.concatenate([places, rows], axis=1)
         first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
-        shares, places = np.take_along_axis(shares, first, axis=1), np.take_along_axis(places, first, axis=1)
+        shares = np.take_along_axis(shares, first, axis=1)
+        places = np.take_along_axis(places, first, axis=1)
     return places, shares
 
 
-def representative_documents(model: Any, counts: Any, n_documents: int) -> list[list[tuple[int, float]]]:
+def representative_documents(
+    model: Any, counts: Any, n_documents: int
+) -> list[list[tuple[int, float]]]:
     """Return for each topic the row numbers of documents that show it best, and its share in each.
 
-    A document that says nearly the same as one before it is left out: its words and those of the other, Σ min over
-    Σ max of their counts, overlap by more than a half. That holds for copies, for reposts, and for answers that quote
-    most of what they answer.
+    A document that says nearly the same as one before it is left out: its words and those of the
+    other, Σ min over Σ max of their counts, overlap by more than a half. That holds for copies, for
+    reposts, and for answers that quote most of what they answer.
     """
     places, shares = _top_documents(model, counts, _LOOKED_AT * n_documents)
     chosen = []
@@ -206,9 +232,12 @@ def representative_documents(model: Any, counts: Any, n_documents: int) -> list[
 
 def _overlap(counts: Any, first: int, second: int) -> float:
     """Return Σ min / Σ max of the counts of two documents; 1 if both are empty."""
-    one, other = counts[[first]], counts[[second]]
+    one = counts[[first]]
+    other = counts[[second]]
     together = float(one.maximum(other).sum())
-    return float(one.minimum(other).sum()) / together if together else 1.0
+    if together:
+        return float(one.minimum(other).sum()) / together
+    return 1.0
 
 
 def lift(topic_word: FloatArray, shares: FloatArray) -> FloatArray:
@@ -225,19 +254,30 @@ def lift(topic_word: FloatArray, shares: FloatArray) -> FloatArray:
 
 
 def relevance(topic_word: FloatArray, shares: FloatArray, weight: float) -> FloatArray:
-    """Return λ log p(word | topic) + (1 − λ) log lift, k x V, for λ = `weight`; −∞ for a word that a topic lacks."""
+    """Return λ log p(word | topic) + (1 − λ) log lift, k x V, for λ = `weight`; −∞ for a word that
+    a topic lacks.
+    """
     if not isinstance(weight, numbers.Real) or isinstance(weight, bool) or not 0 <= weight <= 1:
-        raise ValueError(f"The weight of relevance must be a number from 0 (lift) to 1 (probability). Got {weight!r}.")
+        raise ValueError(
+            "The weight of relevance must be a number from 0 (lift) to 1 (probability). Got "
+            f"{weight!r}."
+        )
     with np.errstate(divide="ignore"):
-        # log lift is log p(word | topic) − log p(word), so the first of both has the weight 1 in the sum.
+        # log lift is log p(word | topic) − log p(word), so the first of both has the weight 1 in
+        # the sum.
         logarithms = np.log(topic_word)
         own = (1 - weight) * np.log(shares @ topic_word)
     return np.subtract(logarithms, own, out=logarithms, where=np.isfinite(logarithms))
 
 
 def leading_words(params: TopicParams, n_words: int, weight: float = 1.0) -> list[IndexArray]:
-    """Return the columns of the leading words of each topic by relevance; of private topics only clear words."""
-    scores = params.topic_word if weight == 1 else relevance(params.topic_word, params.shares, weight)
+    """Return the columns of the leading words of each topic by relevance; of private topics only
+    clear words.
+    """
+    if weight == 1:
+        scores = params.topic_word
+    else:
+        scores = relevance(params.topic_word, params.shares, weight)
     order = np.argsort(-scores, axis=1, kind="stable")
     if params.trust is None:
         return list(order[:, :n_words])
@@ -246,64 +286,84 @@ def leading_words(params: TopicParams, n_words: int, weight: float = 1.0) -> lis
 
 
 def describe(params: TopicParams, names: list[str], labels: list[str]) -> Description:
-    """Return topics in words, with their leading words as a heat map; the first topics may have labels."""
-    found, k, shares = params.diagnostics, len(params.alpha), params.shares
+    """Return topics in words, with their leading words as a heat map; the first topics may have
+    labels.
+    """
+    found = params.diagnostics
+    k = len(params.alpha)
+    shares = params.shares
     leading = leading_words(params, _DESCRIBED_WORDS, RELEVANCE)
     prefixes = [f"{label}: " for label in labels] + [""] * (k - len(labels))
     components = [
         ComponentRow(
-            float(share), prefix + (", ".join(names[place] for place in places) or "no word stands clear of noise")
+            float(share),
+            prefix
+            + (", ".join(names[place] for place in places) or "no word stands clear of noise"),
         )
         for share, places, prefix in zip(shares, leading, prefixes, strict=True)
     ]
-    columns = list(dict.fromkeys(int(place) for places in leading for place in places[:_DRAWN_WORDS]))[:_MAX_COLUMNS]
+    columns = list(
+        dict.fromkeys(int(place) for places in leading for place in places[:_DRAWN_WORDS])
+    )[:_MAX_COLUMNS]
     with np.errstate(divide="ignore"):
-        heights = np.clip(np.log2(lift(params.topic_word, shares)[:, columns]), -_MAX_LIFT, _MAX_LIFT)
+        heights = np.clip(
+            np.log2(lift(params.topic_word, shares)[:, columns]), -_MAX_LIFT, _MAX_LIFT
+        )
     panel = HeatMap(
-        heights, component_names(shares), [names[column] for column in columns], "log2 of the ratio to all text"
+        heights,
+        component_names(shares),
+        [names[column] for column in columns],
+        "log2 of the ratio to all text",
     )
     facts = [f"Fitted to {found.n_documents:,} documents; concentration {found.concentration:.3g}."]
     if found.n_replicated is not None:
-        facts.append(f"{found.n_replicated} of the topics are replicated in the other half of the documents.")
-        if found.n_clear > k:
-            facts.append(
-                f'{k} is the choice for readers. For predictions take more: n_components="fine" takes the '
-                f"{min(found.n_clear, MAX_AUTO)} directions of word pairs that stand clear of noise."
-            )
+        facts.append(
+            f"{found.n_replicated} of the topics are replicated in the other half of the documents."
+        )
     return Description(_verdict(params, k), tuple(facts), tuple(components), (panel,))
 
 
 def _verdict(params: TopicParams, k: int) -> str:
     topics = "One topic" if k == 1 else f"{k} topics"
     if params.trust is not None:
-        if not params.trust.known:
-            return f"{topics}. {params.trust.message}"
         n_clear = int(params.trust.clear.sum())
-        return f"{topics}, {n_clear} of them clear of the noise{'' if n_clear else ': do not trust them'}."
+        doubt = "" if n_clear else ": do not trust them"
+        return f"{topics}, {n_clear} of them clear of the noise that was added{doubt}."
     n_reliable = int(params.diagnostics.reliable.sum())
     n_directions = params.diagnostics.reliable.size  # more than k if topics were merged
     if n_reliable == n_directions:
         return f"{topics}: all directions of word pairs that they rest on stand clear of noise."
     return (
-        f"{topics}: {n_reliable} of the {n_directions} directions of word pairs that they rest on stand clear of noise."
+        f"{topics}: {n_reliable} of the {n_directions} directions of word pairs that they rest on "
+        "stand clear of noise."
     )
 
 
 def draw_topics(
-    topic_word: FloatArray, shares: FloatArray, names: Words, leading: list[IndexArray], n_columns: int
+    topic_word: FloatArray,
+    shares: FloatArray,
+    names: Words,
+    leading: list[IndexArray],
+    n_columns: int,
 ) -> Figure:
     """Draw the given words of each topic, with their probabilities as bars."""
-    n_topics, tallest = len(leading), max(max((places.size for places in leading), default=1), 1)
+    n_topics = len(leading)
+    tallest = max(max((places.size for places in leading), default=1), 1)
     n_columns = min(n_columns, n_topics)
     n_rows = -(-n_topics // n_columns)
     with drawn_in():
         figure: Figure = new_figure(2.6 * n_columns, n_rows * (0.6 + 0.19 * tallest))
         grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
         for topic, (axes, places) in enumerate(zip(grid, leading, strict=False)):
-            # Bars have the heights of text, in a fixed number of lines, so that all topics share one scale of lines.
-            axes.barh(range(places.size), topic_word[topic, places], color=LIGHT.accent, height=0.72)
+            # Bars have the heights of text, in a fixed number of lines, so that all topics share
+            # one scale of lines.
+            axes.barh(
+                range(places.size), topic_word[topic, places], color=LIGHT.accent, height=0.72
+            )
             # A dollar sign would begin a formula.
-            axes.set_yticks(range(places.size), [str(name) for name in names[places]], parse_math=False)
+            axes.set_yticks(
+                range(places.size), [str(name) for name in names[places]], parse_math=False
+            )
             axes.set_ylim(tallest - 0.4, -0.6)
             axes.set_title(f"{topic} · {shares[topic]:.1%}", fontweight="bold")
             axes.spines["bottom"].set_visible(False)

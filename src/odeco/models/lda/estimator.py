@@ -1,9 +1,10 @@
-"""The estimator of topics: latent Dirichlet allocation by tensor decomposition, refined by a few Gibbs sweeps."""
+"""The estimator of topics: latent Dirichlet allocation by tensor decomposition, refined by a few
+Gibbs sweeps.
+"""
 
 from __future__ import annotations
 
 import numbers
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, cast
@@ -18,18 +19,34 @@ from odeco._util.arguments import check_unmasked
 from odeco._util.types import FloatArray, IndexArray
 from odeco.display.progress import reporting
 from odeco.errors import WordCountError
-from odeco.io.rows import as_weights, check_no_weights, check_private_structure, check_structure, to_csr
+from odeco.io.rows import (
+    as_weights,
+    check_no_weights,
+    check_private_structure,
+    check_structure,
+    to_csr,
+)
 from odeco.io.source import is_on_cluster
+from odeco.models.engine.agreement import Records
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import fitted
-from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, optional, param
+from odeco.models.engine.parameters import (
+    N_JOBS,
+    Constraint,
+    choice,
+    count,
+    count_or_flag,
+    n_components,
+    optional,
+    param,
+)
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.engine.spec import Learnt
 from odeco.models.lda.counts import DocumentWeight, are_texts, as_counts
 from odeco.models.lda.fitting import check_seed_words
 from odeco.models.lda.inference import document_topics, log_likelihood
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
-from odeco.models.lda.private import learn_privately, update_privately
+from odeco.models.lda.private import learn_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.use import TopicUse
@@ -37,7 +54,6 @@ from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.online.dask.partitions import ChosenRows
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.lanes import RemoteRows
-from odeco.privacy.report import warn_of_reuse
 
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8
@@ -47,95 +63,111 @@ def _repeated(weights: FloatArray) -> IndexArray:
     """Return the number of each document as often as it counts."""
     if np.any(weights != np.rint(weights)) or weights.sum() > _MAX_REPEATED:
         raise ValueError(
-            f"`sample_weight` of documents must be whole numbers that sum to at most {_MAX_REPEATED:,}: documents "
-            f"are repeated. Their sum is {weights.sum():g}. Round them, or multiply all by a constant first."
+            "`sample_weight` of documents must be whole numbers that sum to at most "
+            f"{_MAX_REPEATED:,}: documents are repeated. Their sum is {weights.sum():g}. Round "
+            "them, or multiply all by a constant first."
         )
     return np.repeat(np.arange(len(weights)), weights.astype(np.int64))
 
 
 def _positive_or(alternative: Any) -> Constraint:
-    """Require a positive number, or one other value."""
+    """Require a positive number that single precision can hold, as Gibbs sweeps do, or one other
+    value.
+    """
 
     def check(name: str, value: Any) -> Any:
         if isinstance(value, str | None) and value == alternative:
             return value
-        if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
+        if (
+            isinstance(value, numbers.Real)
+            and not isinstance(value, bool)
+            and 1e-30 <= float(value) <= 1e30
+        ):
             return float(value)
-        raise ValueError(f"`{name}` must be a positive number or {alternative!r}. Got {value!r}.")
+        raise ValueError(
+            f"`{name}` must be a positive number, from 1e-30 to 1e+30, or {alternative!r}. Got "
+            f"{value!r}."
+        )
 
     return Constraint(check, float)
 
 
 @dataclass(eq=False, repr=False)
 class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
-    """Latent Dirichlet allocation by decomposing the third moment of words, refined by a few Gibbs sweeps.
+    """Latent Dirichlet allocation by decomposing the third moment of words, refined by a few Gibbs
+    sweeps.
 
-    Randomised subspace iteration whitens the pairs of words, the tensor power method decomposes the triples in the
-    whitened coordinates, and what it finds is un-whitened and projected onto the simplex. That takes a few passes over
-    the documents and needs no start. Collapsed Gibbs sampling then refines these topics.
+    Randomised subspace iteration whitens the pairs of words, the tensor power method decomposes the
+    triples in the whitened coordinates, and what it finds is un-whitened and projected onto the
+    simplex. That takes a few passes over the documents and needs no start. Collapsed Gibbs sampling
+    then refines these topics.
 
     Parameters
     ----------
-    n_components : int, "auto" or "fine"
-        Number k of topics, at most that of distinct words, and of documents of three words. ``"fine"`` takes the number
-        of directions of word pairs that stand clear of noise, at most 100. ``"auto"`` takes fewer, for readers: twice
-        the number of topics that two halves of the documents agree on; `diagnostics_.selection_scores` lists the
-        numbers tried. `partial_fit` needs a number.
+    n_components : int or "auto"
+        Number k of topics, at most that of distinct words, and of documents of three words.
+        ``"auto"`` takes twice the number of topics that two halves of the documents agree on, but
+        at most 100, and no more than directions of word pairs stand clear of noise;
+        `diagnostics_.selection_scores` lists the numbers tried. `partial_fit` needs a number.
     doc_topic_concentration : float or "auto"
-        The sum α₀ of the Dirichlet parameters that the moments are corrected with; it is small if a document has few
-        topics. ``"auto"`` takes the value with which half of a document's words best predict the other half.
+        The sum α₀ of the Dirichlet parameters that the moments are corrected with; it is small if a
+        document has few topics. ``"auto"`` takes the value with which half of a document's words
+        best predict the other half.
     max_iter : int
-        Number of Gibbs sweeps; 0 gives the pure spectral topics. The sweeps also learn the Dirichlet parameters. Their
-        topics are taken if they predict half of the words of documents from the other half clearly better.
+        Number of Gibbs sweeps; 0 gives the pure spectral topics. The sweeps also learn the
+        Dirichlet parameters. Their topics are taken if they predict half of the words of documents
+        from the other half clearly better.
     topic_word_prior : float, optional
-        Prior count η of every word in every topic. By default the sweeps learn it; without sweeps it is 0.01.
+        Prior count η of every word in every topic. By default the sweeps learn it; without sweeps
+        it is 0.01.
     seed_words : dict of str to list of str, optional
-        Topics that you ask for: a label, and words that belong to the topic, such as ``{"sport": ["ball", "team"]}``;
-        or a list of lists of words. They are a prior of the sweeps: in its topic a seed word has a quarter of its uses
-        as prior counts. These topics come first, in this order. A private model, which has no sweeps, refuses them, and
-        so do `partial_fit` and documents on a cluster.
+        Topics that you ask for: a label, and words that belong to the topic, such as ``{"sport":
+        ["ball", "team"]}``; or a list of lists of words. They are a prior of the sweeps: in its
+        topic a seed word has a quarter of its uses as prior counts. These topics come first, in
+        this order. A private model, which has no sweeps, refuses them, and so do `partial_fit` and
+        documents on a cluster.
     document_weight : {"length", "equal"}
-        Whether a document counts in the moments as often as it has words, or once. Both are without bias; on real text
-        longer documents are more informative.
+        Whether a document counts in the moments as often as it has words, or once. Both are without
+        bias; on real text longer documents are more informative.
     n_oversamples : int
         Number of directions that subspace iteration keeps beyond k.
     n_passes : int
         Number of steps of subspace iteration.
     forget : float, optional
-        In `partial_fit`, a document counts half after this many further documents. By default none is forgotten.
+        In `partial_fit`, a document counts half after this many further documents. By default none
+        is forgotten.
     max_inference_iter : int
         The most rounds in which `transform` finds the proportions of a document.
     epsilon, delta : float, optional
-        With both, the model is private: what `fit` learns is (ε, δ)-differentially private. δ must be below one over
-        the number of units. See *Private models*.
+        With both, the model is private: what `fit` learns is (ε, δ)-differentially private. δ must
+        be below one over the number of units. See *Private models*.
     unit : {"document", "user"}
         Whom privacy protects: one document, or all documents of one user (see `fit`).
     neighbour_relation : {"replace", "add_remove"}
-        For private models: whether the guarantee hides that a document (or all of a user) is replaced by any other, or
-        that it is there or not (blanked; the number of documents is public). The first needs √2 times the noise.
-    public : array or CSR array, documents x words, optional
-        For private models: word counts, over the same vocabulary, of documents that need NO protection: other text, or
-        documents whose owners agreed. What they say counts beside the released sums, by how certain it is; other text,
-        by its words, does not count. They cost no budget, and nothing hides them: the model shows what they say.
+        For private models: whether the guarantee hides that a document (or all of a user) is
+        replaced by any other, or that it is there or not (blanked; the number of documents is
+        public). The first needs √2 times the noise.
     ledger : path, optional
-        For private models: the file of the budget of all models of these documents together, made once with
-        `odeco.privacy.LedgerFile.create`. It pays for each fit too, or refuses it; copies of the estimator, as a
-        search over settings makes them, share it.
+        For private models: the file of the budget of all models of these documents together, made
+        once with `odeco.privacy.LedgerFile.create`. It pays for each fit too, or refuses it; copies
+        of the estimator, as a search over settings makes them, share it.
     random_state : int, RandomState instance or None
         Draws the first basis, the starts of the power method and the sweeps.
     n_jobs : int or None
-        Number of threads of the sweeps; 1 runs everything on one thread, None and −1 on all cores. The result does not
-        depend on it.
+        Number of threads of the sweeps; 1 runs everything on one thread, None and −1 on all cores.
+        The result does not depend on it.
     verbose : int
-        With 1, `fit` writes a line to stdout when a stage of its work begins; with 2, one for every sweep too.
+        With 1, `fit` writes a line to stdout when a stage of its work begins; with 2, one for every
+        sweep too.
 
     Attributes
     ----------
     topic_word_ : array, k x V
         The topics; each row is a distribution over words.
     components_ : array, k x V
-        The topics as pseudo-counts, as in scikit-learn's `LatentDirichletAllocation`: how many words of each kind
-        belong to each topic, plus the prior. Rows divided by their sums are `topic_word_`. Made anew at each access.
+        The topics as pseudo-counts, as in scikit-learn's `LatentDirichletAllocation`: how many
+        words of each kind belong to each topic, plus the prior. Rows divided by their sums are
+        `topic_word_`. Made anew at each access.
     doc_topic_prior_ : array
         Dirichlet parameters α of the proportions of topics in a document.
     topic_word_prior_ : float
@@ -145,7 +177,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     privacy_ : PrivacyReport
         The guarantee of a private model, with every release. Other models do not have it.
     trust_ : TopicTrust
-        How far to trust each topic of a private model, and each of its words. Other models do not have it.
+        How far to trust each topic of a private model, and each of its words. Other models do not
+        have it.
     words_ : array of str
         The words that the columns count, if the model knows them (see `fit` and `fit_text`).
     tokenizer_ : str or None
@@ -163,27 +196,29 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
 
     Notes
     -----
-    After `fit`, topics are in the order of their shares, largest first, but for those of seed words. `partial_fit`
-    keeps the order of the first batch, so that a topic keeps its number; after `fit` it begins a new stream.
+    After `fit`, topics are in the order of their shares, largest first, but for those of seed
+    words. `partial_fit` keeps the order of the first batch, so that a topic keeps its number; after
+    `fit` it begins a new stream.
 
-    **Private models.** With `epsilon` and `delta`, noisy sums over documents are all that is learnt from them: a
-    histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
-    documents by topic (EM steps). Each document adds an array of norm 1 to each sum, whatever it contains. Neighbours
-    are two corpora of the same size that differ in one document (or all of one user): replaced by any other, or with
-    ``neighbour_relation="add_remove"`` blanked. The number of documents, their users and the vocabulary are public: a
-    vocabulary from the same documents is covered only if `choose_vocabulary_privately` chose it, for the same
-    neighbours, and it is passed to `fit`. A document with a count that is negative, not whole or not finite counts as
-    empty, without a message. There are no Gibbs sweeps, which would look at the documents without noise. `partial_fit`
-    queries every batch on its own, with the whole budget: a document is in one batch, so each has (ε, δ) as long as no
-    document is fed twice. `trust_` says which topics, and which of their words, would be found again under other noise;
-    with public documents, and in later batches, that is not known. `transform` of a document shows that document: only
-    the model is private. See docs/privacy.md.
+    **Private models.** With `epsilon` and `delta`, noisy sums over documents are all that is learnt
+    from them: a histogram of lengths, the frequencies of the words, pairs of the most frequent
+    words, and five times the words of all documents by topic (EM steps). Each document adds an
+    array of norm 1 to each sum, whatever it contains. Neighbours are two corpora of the same size
+    that differ in one document (or all of one user): replaced by any other, or with
+    ``neighbour_relation="add_remove"`` blanked. The number of documents, their users and the
+    vocabulary are public: a vocabulary from the same documents is covered only if
+    `choose_vocabulary_privately` chose it, for the same neighbours, and it is passed to `fit`. A
+    document with a count that is negative, not whole or not finite counts as empty, without a
+    message. There are no Gibbs sweeps, which would look at the documents without noise, and no
+    `partial_fit`: each release sums over all documents. `trust_` says which topics, and which of
+    their words, stand clear of the noise that was added. `transform` of a document shows that
+    document: only the model is private. See docs/privacy.md.
 
     References
     ----------
-    Anandkumar, Ge, Hsu, Kakade, Telgarsky, *Tensor decompositions for learning latent variable models*, 2014,
-    arXiv:1210.7559. Wang and Anandkumar, *Online and Differentially-Private Tensor Decomposition*, 2016,
-    arXiv:1606.06237.
+    Anandkumar, Ge, Hsu, Kakade, Telgarsky, *Tensor decompositions for learning latent variable
+    models*, 2014, arXiv:1210.7559. Wang and Anandkumar, *Online and Differentially-Private Tensor
+    Decomposition*, 2016, arXiv:1606.06237.
 
     Examples
     --------
@@ -196,7 +231,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     ((3, 30), (5, 3))
     """
 
-    n_components: int | Literal["auto", "fine"] = n_components(10, "fine")  # type: ignore[assignment]
+    n_components: int | Literal["auto"] = n_components(10)
     doc_topic_concentration: float | Literal["auto"] = param("auto", _positive_or("auto"))
     max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
     topic_word_prior: float | None = param(None, _positive_or(None))
@@ -207,18 +242,20 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     forget: float | None = param(None, _positive_or(None))
     max_inference_iter: int = param(50, count(1, 10**9))
     unit: Literal["document", "user"] = param("document", choice("document", "user"))
-    public: Any = param(None)
     n_jobs: int | None = param(None, N_JOBS)
-    verbose: int = param(0)
+    verbose: int = param(0, count_or_flag())
 
     _SPEC: ClassVar = TopicSpec
     _KIND: ClassVar = "topic model"
 
     topic_word_ = fitted("params.topic_word", "Topics as distributions over words, k x V.")
     components_ = fitted(
-        lambda fit: fit.params.topic_word * fit.params.totals[:, None], "Topics as pseudo-counts, k x V."
+        lambda fit: fit.params.topic_word * fit.params.totals[:, None],
+        "Topics as pseudo-counts, k x V.",
     )
-    doc_topic_prior_ = fitted("params.alpha", "Dirichlet parameters of the proportions of topics in a document.")
+    doc_topic_prior_ = fitted(
+        "params.alpha", "Dirichlet parameters of the proportions of topics in a document."
+    )
     topic_word_prior_ = fitted("params.eta", "Prior count of every word in every topic.")
     diagnostics_ = fitted("params.diagnostics", "How far to trust the spectral topics.")
     n_components_ = fitted(lambda fit: len(fit.params.alpha), "Number of topics.")
@@ -228,7 +265,9 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """How far to trust the topics of a private model, and their words."""
         trust = self._fit_for("trust_").params.trust
         if trust is None:
-            raise AttributeError("Only a private model has `trust_`. This TensorLDA was fitted without privacy.")
+            raise AttributeError(
+                "Only a private model has `trust_`. This TensorLDA was fitted without privacy."
+            )
         return cast("TopicTrust", trust)
 
     def fit(
@@ -250,67 +289,48 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         Parameters
         ----------
         X : array or CSR array, documents x words
-            Word counts; or those of a Dask array or dataframe, which stay on their cluster, or with `client` the paths
-            of files, as `odeco.online.dask.as_cluster_rows` takes them; bit-identical to one machine. Files for a
-            private model are opened by `odeco.privacy.open_private`.
+            Word counts; or those of a Dask array or dataframe, which stay on their cluster, or with
+            `client` the paths of files, as `odeco.online.dask.as_cluster_rows` takes them;
+            bit-identical to one machine. Files for a private model are opened by
+            `odeco.privacy.open_private`.
         y : object
             Ignored.
         sample_weight : array of int, optional
-            How often each document counts, a whole number; by default once. Documents are repeated, so time and memory
-            grow with the sum of the weights. Private models have no weights.
+            How often each document counts, a whole number; by default once. Documents are repeated,
+            so time and memory grow with the sum of the weights. Private models have no weights.
         groups : array of labels, optional
             For ``unit="user"``: the user of each document. Every user counts once.
         vocabulary : PrivateVocabulary, optional
-            For private models: the words that `X` counts, if `choose_vocabulary_privately` chose them from the same
-            documents. What they have cost is then part of ε and δ, and of `privacy_`.
+            For private models: the words that `X` counts, if `choose_vocabulary_privately` chose
+            them from the same documents. What they have cost is then part of ε and δ, and of
+            `privacy_`.
         words : sequence of str, optional
-            The words that the columns count, such as ``vectoriser.get_feature_names_out()``. The model keeps them, in
-            its file too. By default the names of the columns of a dataframe, or the words of `vocabulary`.
+            The words that the columns count, such as ``vectoriser.get_feature_names_out()``. The
+            model keeps them, in its file too. By default the names of the columns of a dataframe,
+            or the words of `vocabulary`.
         tokenizer : {"words", "blanks"}, optional
             How texts were split into these words, for `transform_text`; see `fit_text`.
         callback : callable, optional
-            Called with the stage ("pairs", "triples", "number of topics" or "sweeps"), how much of it is done, and of
-            how much. A private fit does not call it, and shows no progress.
+            Called with the stage ("pairs", "triples", "number of topics" or "sweeps"), how much of
+            it is done, and of how much. A private fit does not call it, and shows no progress.
         progress : bool
             Whether to show a bar on stderr, by rich or tqdm if one of them is installed.
         client : dask.distributed.Client, optional
             The cluster; by default that of the process, for Dask collections only.
         """
-        spec = self._specify_topics()
-        private = spec.is_private(groups, vocabulary)
-        seed, on_cluster, privacy = self._draw_seed(), client is not None or is_on_cluster(X), None
-        if on_cluster and self.seed_words is not None:
-            raise ValueError(
-                "A model with `seed_words` is fitted on one machine. Got rows of a cluster. Pass an array of counts."
-            )
+        private = self._specify_topics().is_private(groups, vocabulary)
+        side: dict[str, Any] = {"words": words, "tokenizer": tokenizer}
         if private:
-            check_no_weights(sample_weight, spec.record)
+            side |= {"groups": groups, "vocabulary": vocabulary}
         with (
             self._features_kept_on_failure(),
             reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
         ):
-            if private:
-                if on_cluster:
-                    from odeco.models.lda.cluster import as_cluster_counts  # which imports Dask
-
-                    X = as_cluster_counts(self, X, client, reset=True, private=True)
-                held, context = self._hold(X, spec, groups=groups, words=words, tokenizer=tokenizer)
-                fit, privacy = learn_privately(spec, held, context, vocabulary, seed=seed)
-            elif on_cluster:
-                from odeco.models.lda.cluster import ClusterCorpus, as_cluster_counts  # which imports Dask
-
-                rows = as_cluster_counts(self, X, client, reset=True)
-                if sample_weight is not None:
-                    rows = ChosenRows(rows, _repeated(as_weights(sample_weight, rows.n_rows, spec.record)))
-                context = TopicContext.of(rows.n_features, words, tokenizer)
-                fit = spec.fit(ClusterCorpus(rows, spec.algorithm), context, seed, report)
-            else:
-                counts, context = self._encode(self._weigh(X, sample_weight, {})[0], words=words, tokenizer=tokenizer)
-                fit = spec.fit(spec.prepare(counts, context), context, seed, report)
-            self._learnt = Learnt(spec, seed, fit, None, privacy)
-        params = self._learnt.fit.params
-        if params.trust is None or params.trust.known:
-            warn_if_unreliable(params.diagnostics)
+            if client is not None or is_on_cluster(X):
+                X = self._on_cluster(X, client, sample_weight, private=private)
+                sample_weight = None
+            self._fit(X, sample_weight, callback=report, **side)
+        warn_if_unreliable(self._learnt.fit.params.diagnostics)
         return self
 
     def partial_fit(
@@ -321,56 +341,21 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         *,
         words: Sequence[str] | Words | None = None,
         tokenizer: Tokenizer | None = None,
-        vocabulary: PrivateVocabulary | None = None,
     ) -> Self:
         """Learn from one more batch of documents; none is kept, and memory does not grow.
 
-        The topics are computed when they are next needed. If anything ends the call early, an interrupt included,
-        the model is as it was before; a model that takes more than 256 MB is not copied for that, and must then be
-        loaded again from where it was last saved. The first batch must have at least k distinct words, and k documents
-        of three words.
+        The topics are computed when they are next needed. If anything ends the call early, an
+        interrupt included, the model is as it was before. The first batch must have at least k
+        distinct words, and k documents of three words.
 
-        `sample_weight`, `words` and `tokenizer` are as for `fit`; the words of the first batch are kept.
-
-        A private model queries each batch with the whole budget (see *Private models*): no document may be fed twice.
-        ``unit="user"`` and ``ledger`` are refused, and so is a private `vocabulary`: what it has cost the documents of
-        each batch is not known. Use a vocabulary that does not come from these documents.
+        `sample_weight`, `words` and `tokenizer` are as for `fit`; the words of the first batch are
+        kept. A private model is refused.
         """
-        with self._lock(), self._features_kept_on_failure():
-            spec: Any = self._specify_topics()
-            if isinstance(spec.settings.n_components, str):
-                raise ValueError(
-                    f"`n_components` must be an int for partial_fit. Got {spec.settings.n_components!r}. Fit a first "
-                    "part of the documents with it and take its n_components_."
-                )
-            private = spec.is_private(None, vocabulary, in_batches=True)
-            learnt, side = vars(self).get("_learnt"), {"words": words, "tokenizer": tokenizer}
-            before = learnt if learnt is not None and isinstance(learnt.stream, spec.Stream) else None
-            if private:
-                spec.check_private_stream(None if before is None else before.spec, vocabulary)
-            stream: Any = None
-            privacy = None
-            if before is None:
-                seed = self._draw_seed()
-            else:  # the settings of the first batch hold for all
-                spec, seed, stream, privacy = before.spec, before.seed, before.stream, before.privacy
-            known = None if stream is None else stream.context
-            if private:
-                check_no_weights(sample_weight, spec.record)
-                held, context = self._hold(X, spec, reset=stream is None, **side)
-                stream, privacy = update_privately(spec, stream, privacy, held, known or context, seed=seed)
-            else:
-                rows, context = self._encode(self._weigh(X, sample_weight, {})[0], known, **side)
-                if before is None:
-                    stream = spec.Stream.begin(spec, context, seed, rows)
-                else:
-                    before.computed = None  # the topics before this batch may be large, and can be computed again
-                    stream = stream.update(spec, rows)
-            self._learnt = Learnt(spec, seed, None, stream, privacy)
-        return self
+        return self._partial_fit(X, sample_weight, words=words, tokenizer=tokenizer)
 
     def transform(self, X: Any) -> FloatArray:
-        """Return the expected proportions of topics in each document, documents x topics; rows sum to one.
+        """Return the expected proportions of topics in each document, documents x topics; rows sum
+        to one.
 
         Those of documents on a cluster are a Dask array, which workers compute when it is needed.
         """
@@ -382,93 +367,156 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         return self._proportions(self._encode(X, self._learnt.fit.context)[0])
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002 - scikit-learn's
-        """Return the log-likelihood of the words of documents, given the topics and the proportions that fit them.
+        """Return the log-likelihood of the words of documents, given the topics and the proportions
+        that fit them.
 
         `sample_weight` is as for `fit`.
 
-        A private model refuses: a search over settings calls this, and would choose by the exact documents that each
-        model was made to hide. Choose the settings on public documents, with `perplexity`.
+        A private model refuses: a search over settings calls this, and would choose by the exact
+        documents that each model was made to hide. Choose the settings on public documents, with
+        `perplexity`.
         """
         if hasattr(self, "privacy_"):
             raise ValueError(
-                "The score of a private model must not choose between models: it is exact, and no budget pays for it. "
-                "Got a call of score. For documents that need no protection call perplexity."
+                "The score of a private model must not choose between models: it is exact, and no "
+                "budget pays for it. Got a call of score. For documents that need no protection "
+                "call perplexity."
             )
         return self._likelihood(self._weigh(X, sample_weight, {})[0])[0]
 
     def perplexity(self, X: Any) -> float:
-        """Return exp(−log-likelihood per word). For held-out words of seen documents use document completion."""
+        """Return exp(−log-likelihood per word). For held-out words of seen documents use document
+        completion.
+        """
         likelihood, n_words = self._likelihood(X)
         return float(np.exp(-likelihood / max(n_words, 1.0)))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote. A stream goes on as if it had not been interrupted: results are bit-identical."""
-        model = super().load(path)
-        learnt = model._learnt
-        holder: Any = learnt.stream if learnt.computed is None else learnt.computed
-        model.public = holder.context.public(model.n_features_in_)
-        return model
 
     @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
 
+    def _on_cluster(self, X: Any, client: Any, sample_weight: Any, *, private: bool) -> Any:
+        """Return documents that stay on their cluster, each as often as it counts."""
+        from odeco.models.lda.cluster import as_cluster_counts  # which imports Dask
+
+        if self.seed_words is not None:
+            raise ValueError(
+                "A model with `seed_words` is fitted on one machine. Got rows of a cluster. Pass "
+                "an array of counts."
+            )
+        rows = as_cluster_counts(self, X, client, reset=True, private=private)
+        if sample_weight is None:
+            return rows
+        if private:
+            check_no_weights(sample_weight, self._SPEC.record)
+        return ChosenRows(
+            rows, _repeated(as_weights(sample_weight, rows.n_rows, self._SPEC.record))
+        )
+
     def _specify_topics(self) -> TopicSpec:
         return cast("TopicSpec", self._specify())
 
-    def _weigh(self, X: Any, sample_weight: Any, side: dict[str, Any]) -> tuple[Any, None, dict[str, Any]]:
-        """Return documents, each as often as it counts: Gibbs sampling draws a topic for every single word."""
+    def _weigh(
+        self, X: Any, sample_weight: Any, side: dict[str, Any]
+    ) -> tuple[Any, None, dict[str, Any]]:
+        """Return documents, each as often as it counts: Gibbs sampling draws a topic for every
+        single word.
+        """
         X, weights, side = super()._weigh(X, sample_weight, side)
         if weights is None or np.all(weights == 1):
             return X, None, side
         return _safe_indexing(X, _repeated(weights)), None, side
 
-    def _encode(self, X: Any, context: Any = None, words: Any = None, tokenizer: Any = None) -> tuple[Any, Any]:
-        """Return checked word counts as a CSR array, and what is known of their columns."""
+    def _encode(
+        self, X: Any, context: Any = None, words: Any = None, tokenizer: Any = None
+    ) -> tuple[Any, Any]:
+        """Return checked word counts as a CSR array or those of a cluster, and what is known of
+        their columns.
+        """
+        if is_on_cluster(X):
+            return X, TopicContext.of(X.n_features, words, tokenizer)
         if are_texts(X):
-            raise WordCountError("Word counts must be numbers, documents x words. Got texts. Call fit_text for texts.")
+            remedy = "fit_text" if context is None else "transform_text"
+            raise WordCountError(
+                f"Word counts must be numbers, documents x words. Got texts. Call {remedy}, or "
+                "count them first."
+            )
         if sparse.issparse(X):
             X = to_csr(X)
             check_structure(X)
-        counts = as_counts(self._checked(X, reset=context is None, accept_sparse="csr", dtype="numeric"))
+        counts = as_counts(
+            self._checked(X, reset=context is None, accept_sparse="csr", dtype="numeric")
+        )
         # Words are checked in every batch; those of the first are kept.
         given = TopicContext.of(counts.shape[1], words, tokenizer)
         return counts, given if context is None else context
 
-    def _hold(
-        self, X: Any, spec: Any, *, groups: Any = None, words: Any = None, tokenizer: Any = None, reset: bool = True
-    ) -> tuple[BoundedCounts, TopicContext]:
-        """Return the holder of private word counts, and their context."""
-        warn_of_reuse(X, spec.settings.ledger, stacklevel=4)
-        counts = X if isinstance(X, RemoteRows) else self._private_counts(X, reset=reset)
-        held = BoundedCounts(counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation)
-        return held, TopicContext.of(held.n_words, words, tokenizer, spec.settings.public)
+    def _learn_privately(
+        self,
+        X: Any,
+        spec: Any,
+        guarantee: Any,  # noqa: ARG002 - as every private model has it
+        seed: int,
+        groups: Any,
+        side: dict[str, Any],
+    ) -> Learnt:
+        """Return what is learnt of private documents: all data leave through the releases of
+        `PrivateSums`.
+        """
+        counts = X if isinstance(X, RemoteRows) else self._private_counts(X)
+        held = BoundedCounts(
+            counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation
+        )
+        context = TopicContext.of(held.n_words, side["words"], side["tokenizer"])
+        fit, privacy = learn_privately(spec, held, context, side["vocabulary"], seed=seed)
+        return Learnt(spec, seed, fit, None, privacy)
 
-    def _private_counts(self, X: Any, *, reset: bool) -> Any:
+    def _private_counts(self, X: Any) -> Any:
         """Return private word counts as an array, without a message that depends on one of them.
 
-        NumPy converts a list by its cells, and its error about a cell that is not a number depends on the cell. So only
-        arrays of numbers are accepted, and finiteness is not checked here.
+        NumPy converts a list by its cells, and its error about a cell that is not a number depends
+        on the cell. So only arrays of numbers are accepted, and finiteness is not checked here.
         """
         check_unmasked(X, "array X")
-        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
+        if hasattr(X, "dtypes") and hasattr(X, "iloc"):
+            types = {dtype.kind for dtype in X.dtypes}
+        else:
+            types = None
         if types is None and not (isinstance(X, np.ndarray) or sparse.issparse(X)):
             raise TypeError(
                 "Private word counts must be a NumPy array, a CSR array or a table of numbers. "
                 f"Got {type(X).__name__}. Convert them, or call fit_text for texts."
             )
         if not (types or {X.dtype.kind}) <= set("iufb"):
-            raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
+            raise TypeError(
+                "Private word counts must be numbers. Got another type of array or column. "
+                "Convert them."
+            )
         check_private_structure(X)
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        return validate_data(self, X, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+
+    def _records(self, X: Any, sample_weight: Any = None, **_: Any) -> Records:
+        """Return documents, of which texts are counted once."""
+        counts = self._count_texts(X) if are_texts(X) else X
+        return super()._records(counts, sample_weight)
+
+    def _signature(self, X: Any, **_: Any) -> FloatArray:  # noqa: ARG002 - topics are compared by their words
+        """Return what each topic has beyond the words of all text, as columns."""
+        topics = self.topic_word_
+        return np.asarray((topics - self._learnt.fit.params.shares @ topics).T)
 
     def _proportions(self, counts: Any) -> FloatArray:
-        """Return the proportions of topics in documents whose columns are known to be the words of the model."""
-        spec, params = self._specify_topics(), self._learnt.fit.params
-        n_rounds, n_jobs = spec.settings.max_inference_iter, spec.algorithm.n_jobs
+        """Return the proportions of topics in documents whose columns are known to be the words of
+        the model.
+        """
+        spec = self._specify_topics()
+        params = self._learnt.fit.params
+        n_rounds = spec.settings.max_inference_iter
+        n_jobs = spec.algorithm.n_jobs
         counts = counts.astype(np.int64, copy=False)
-        return document_topics(counts, params.topic_word, params.alpha, n_iterations=n_rounds, n_jobs=n_jobs)
+        return document_topics(
+            counts, params.topic_word, params.alpha, n_iterations=n_rounds, n_jobs=n_jobs
+        )
 
     def _likelihood(self, X: Any) -> tuple[float, float]:
         """Return the log-likelihood of the words of documents, and the number of their words."""
@@ -479,17 +527,24 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             return likelihood_on_cluster(self, X)
         counts = self._encode(X, self._learnt.fit.context)[0].astype(np.int64)
         proportions = self._proportions(counts)
-        return float(np.sum(log_likelihood(counts, self.topic_word_, proportions))), float(counts.sum())
+        return float(np.sum(log_likelihood(counts, self.topic_word_, proportions))), float(
+            counts.sum()
+        )
 
     def _describe(self, rows: Any = None) -> Description:  # noqa: ARG002 - as every estimator has it
         check_is_fitted(self)
         learnt = self._learnt
         described = learnt.spec.describe(learnt.fit, self._known_words().tolist(), learnt.privacy)
-        return described.with_facts(replace(learnt.fit.info, tried=np.zeros(0, np.int64)), learnt.privacy)
+        info = replace(learnt.fit.info, tried=np.zeros(0, np.int64))
+        return described.conclude(
+            info, learnt.spec.component, privacy=learnt.privacy, halves=learnt.halves
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
-        tags.input_tags.categorical = True  # whole numbers; scikit-learn has no nearer tag for counts
+        tags.input_tags.categorical = (
+            True  # whole numbers; scikit-learn has no nearer tag for counts
+        )
         return tags

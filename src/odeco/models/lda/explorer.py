@@ -1,8 +1,9 @@
-"""The explorer of topics: the data that the script of the page reads, as JSON, and the layout of the map.
+"""The explorer of topics: the data that the script of the page reads, as JSON, and the layout of
+the map.
 
-The page is complete without the script, which hides the plain sections and shows the same topics as a map that is
-linked to words and documents. On the map, topics that use the same words are near each other, and circles never
-overlap.
+Without the script the page has words and documents as text. The script hides these, and shows the
+topics as a map that is linked to words and documents. On the map, topics that use the same words
+are near each other, and circles never overlap.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 Example = tuple[str, str, float]
 
 #: The slider has steps of a tenth. At each step, this many words of a topic are shown.
-_STEPS, _SHOWN = 10, 18
+_STEPS = 10
+_SHOWN = 18
 
 #: This many of the most frequent words can be searched for, besides those that lead a topic.
 _SEARCHED = 1000
@@ -60,10 +62,13 @@ def explorer_data(
     examples : sequence of sequences, optional
         The most typical documents of each topic.
     """
-    topic_word, shares = summary.topic_word, summary.shares
+    topic_word = summary.topic_word
+    shares = summary.shares
     frequencies = shares @ topic_word
     leading = _leading(summary)
-    known = np.unique(np.concatenate([*leading, np.argsort(-frequencies, kind="stable")[:_SEARCHED]]))
+    known = np.unique(
+        np.concatenate([*leading, np.argsort(-frequencies, kind="stable")[:_SEARCHED]])
+    )
     place_of = {int(word): place for place, word in enumerate(known)}
     topics = [
         {
@@ -83,6 +88,11 @@ def explorer_data(
         }
         for topic in range(len(shares))
     ]
+    measure = ""
+    if summary.trust is not None:
+        measure = "trust"
+    elif summary.npmi is not None:
+        measure = "coherence"
     return {
         "topics": topics,
         "words": [str(word) for word in summary.words[known]],
@@ -90,14 +100,16 @@ def explorer_data(
         "holders": _holders(summary, known, frequencies),
         "likeness": np.rint(100 * layout.likeness).astype(int).tolist(),
         "size": [_short(value, 4) for value in layout.size],
-        "measure": "trust" if summary.trust is not None else "coherence" if summary.npmi is not None else "",
+        "measure": measure,
         "weight": RELEVANCE,
         "shown": _SHOWN,
     }
 
 
 def _leading(summary: TopicSummary) -> list[IndexArray]:
-    """Return for each topic the words that lead it at any step of the slider; of private topics only clear words."""
+    """Return for each topic the words that lead it at any step of the slider; of private topics
+    only clear words.
+    """
     found: list[list[IndexArray]] = [[] for _ in summary.shares]
     clear = None if summary.trust is None else summary.trust.clear_words(summary.topic_word)
     for step in range(_STEPS + 1):
@@ -111,16 +123,26 @@ def _leading(summary: TopicSummary) -> list[IndexArray]:
 
 
 def _holders(summary: TopicSummary, known: IndexArray, frequencies: FloatArray) -> list[list[int]]:
-    """Return for each word the topics that hold it and their shares of it in thousandths, one after the other."""
+    """Return for each word the topics that hold it and their shares of it in thousandths, one after
+    the other.
+    """
     inside = summary.topic_word[:, known] * summary.shares[:, None]
-    shares = np.divide(inside, frequencies[known], out=np.zeros_like(inside), where=frequencies[known] > 0)
+    shares = np.divide(
+        inside, frequencies[known], out=np.zeros_like(inside), where=frequencies[known] > 0
+    )
     if summary.trust is not None:
         shares[~summary.trust.clear_words(summary.topic_word)[:, known]] = 0.0
     found = []
     for row in shares.T:
         holders = np.flatnonzero(row >= _MIN_SHARE)
         holders = holders[np.argsort(-row[holders], kind="stable")]
-        found.append([number for topic in holders for number in (int(topic), round(1000 * float(row[topic])))])
+        found.append(
+            [
+                number
+                for topic in holders
+                for number in (int(topic), round(1000 * float(row[topic])))
+            ]
+        )
     return found
 
 
@@ -129,8 +151,11 @@ def _short(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
-#: The ratio of the map's width to its height; that of a map of more than `MANY` topics; and that number.
-_WIDE, _TALL, MANY = 10.0 / 6.2, 10.0 / 9.0, 40
+#: The ratio of the map's width to its height; that of a map of more than `_MANY` topics; and that
+#: number.
+_WIDE = 10.0 / 6.2
+_TALL = 10.0 / 9.0
+_MANY = 40
 
 #: All circles together take this share of the area of the map.
 _FILLED = 0.14
@@ -155,9 +180,11 @@ class TopicMap:
     size : pair of floats
         Width and height of the map, with room for labels.
     hues : array of k ints
-        A hue from 0 to 359 for each: the angle under which it is seen from the middle, so that neighbours look alike.
+        A hue from 0 to 359 for each: the angle under which it is seen from the middle, so that
+        neighbours look alike.
     likeness : array, k x k
-        The Bhattacharyya coefficient Σ √(p q) of two topics: 1 if they are the same, 0 if they share no word.
+        The Bhattacharyya coefficient Σ √(p q) of two topics: 1 if they are the same, 0 if they
+        share no word.
     """
 
     places: FloatArray
@@ -168,14 +195,19 @@ class TopicMap:
 
 
 def lay_out(topic_word: FloatArray, shares: FloatArray) -> TopicMap:
-    """Place topics in the plane that keeps most of their Hellinger distances, and move circles apart that overlap."""
-    width = _TALL if len(shares) > MANY else _WIDE
+    """Place topics in the plane that keeps most of their Hellinger distances, and move circles
+    apart that overlap.
+    """
+    width = _TALL if len(shares) > _MANY else _WIDE
     radii = np.sqrt(shares * _FILLED * width / np.pi)
     roots = np.sqrt(topic_word)
     plane = _plane(roots)
     places = _spread(plane, radii, width)
-    low, high = (places - radii[:, None]).min(axis=0), (places + radii[:, None]).max(axis=0)
-    low, high = low - np.array([0.08, 0.06]), high + np.array([0.08, 0.02])  # room for labels
+    low = (places - radii[:, None]).min(axis=0)
+    high = (places + radii[:, None]).max(axis=0)
+    # room for labels
+    low = low - np.array([0.08, 0.06])
+    high = high + np.array([0.08, 0.02])
     extent = high - low
     angles = np.degrees(np.arctan2(*(places - places.mean(axis=0)).T[::-1]))
     return TopicMap(
@@ -206,7 +238,9 @@ def _spread(coordinates: FloatArray, radii: FloatArray, width: float) -> FloatAr
     places: FloatArray = coordinates * scale
     k = len(places)
     wanted = radii[:, None] + radii[None, :] + _GAP
-    places += 1e-6 * np.stack([np.cos(np.arange(k)), np.sin(np.arange(k))], axis=1)  # no two at the same place
+    places += 1e-6 * np.stack(
+        [np.cos(np.arange(k)), np.sin(np.arange(k))], axis=1
+    )  # no two at the same place
     for _ in range(_MAP_STEPS):
         apart = places[:, None, :] - places[None, :, :]
         distance = np.linalg.norm(apart, axis=2) + np.eye(k)

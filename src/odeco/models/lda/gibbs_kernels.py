@@ -1,10 +1,10 @@
 """Compiled loops of the Gibbs sampler: draw first topics, and sweep over a range of documents.
 
-Tables have one row of single-precision numbers for each word, padded with zeros to a multiple of eight topics. The only
-long loop, a product and a sum over a row, is then a handful of vector instructions. Counts are whole numbers below
-2^24, which single precision represents exactly. Unsigned indices and views of rows are there for speed: with signed
-indices, which may count from the end, the compiler does not see that a row is contiguous, and the loop is 5 times
-slower.
+Tables have one row of single-precision numbers for each word, padded with zeros to a multiple of
+eight topics. The only long loop, a product and a sum over a row, is then a handful of vector
+instructions. Counts are whole numbers below 2^24, which single precision represents exactly.
+Unsigned indices and views of rows are there for speed: with signed indices, which may count from
+the end, the compiler does not see that a row is contiguous, and the loop is 5 times slower.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ WIDTH = 8
 #: Every word must occur fewer times than this, so that its counts stay exact.
 LARGEST_COUNT = 2**24
 
-#: Compiles a loop that no array operation expresses: once, kept on disk, and run without the interpreter lock.
+#: Compiles a loop that no array operation expresses: once, kept on disk, and run without the
+#: interpreter lock.
 compiled = njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 
 
@@ -42,13 +43,16 @@ def random_unit(state: np.uint64) -> tuple[Any, Any]:
 
 @compiled
 def search(weight: Table, row: Table, eta: np.float32, n_topics: int, level: np.float32) -> Any:
-    """Return the first topic at which the running sum of weight[k] (row[k] + eta) passes the level."""
+    """Return the first topic at which the running sum of weight[k] (row[k] + eta) passes the
+    level.
+    """
     running = np.float32(0)
     found = np.uint64(0)
     for k in range(n_topics):
         step = weight[k] * (row[k] + eta)
         running += step
-        # Rounding may leave the level above the whole sum; the last topic with any chance is then returned.
+        # Rounding may leave the level above the whole sum; the last topic with any chance is then
+        # returned.
         if step > 0:
             found = np.uint64(k)
         if running > level:
@@ -57,8 +61,12 @@ def search(weight: Table, row: Table, eta: np.float32, n_topics: int, level: np.
 
 
 @compiled
-def fold_in(words: NDArray[np.int32], table: Table, alpha: Table, n_steps: int, share: Table) -> None:
-    """Find a document's expected topic counts: share[k] = alpha[k] + sum over its tokens of P(k | word, share)."""
+def fold_in(
+    words: NDArray[np.int32], table: Table, alpha: Table, n_steps: int, share: Table
+) -> None:
+    """Find a document's expected topic counts: share[k] = alpha[k] + sum over its tokens of P(k |
+    word, share).
+    """
     width = alpha.shape[0]
     gathered = np.empty(width, np.float32)
     share[:] = alpha
@@ -88,7 +96,9 @@ def draw_topics(
     n_steps: int,
     seed: np.uint64,
 ) -> None:
-    """Draw a topic for each token of documents first .. last - 1, given topics, as rows of words, that stay."""
+    """Draw a topic for each token of documents first .. last - 1, given topics, as rows of words,
+    that stay.
+    """
     width = alpha.shape[0]
     share = np.empty(width, np.float32)
     state = seed
@@ -104,7 +114,9 @@ def draw_topics(
 
 
 @compiled
-def count_topics(starts: NDArray[np.int64], words: NDArray[np.int32], topics: NDArray[np.uint16], table: Table) -> None:
+def count_topics(
+    starts: NDArray[np.int64], words: NDArray[np.int32], topics: NDArray[np.uint16], table: Table
+) -> None:
     """Add all tokens to the word-topic table."""
     for token in range(starts[0], starts[-1]):
         table[np.uint64(words[token]), np.uint64(topics[token])] += np.float32(1)
@@ -127,16 +139,17 @@ def sweep_documents(  # noqa: C901 - the hot loop, in one piece
     expected: Table,
     histogram: NDArray[np.int64],
 ) -> None:
-    """Draw the topic of each token of documents first .. last - 1 anew, given the topics of all other tokens.
+    """Draw the topic of each token of documents first .. last - 1 anew, given the topics of all
+    other tokens.
 
-    This is one sweep of collapsed Gibbs sampling: P(topic k) is proportional to
-    (n_dk + alpha_k)(n_wk + eta)/(n_k + V eta), the token itself not counted. ``table`` and ``totals`` change with every
-    draw. If ``expected`` has rows, these probabilities are added to it. ``histogram[k, n]`` counts documents with n > 0
-    tokens of topic k.
+    This is one sweep of collapsed Gibbs sampling: P(topic k) is proportional to (n_dk +
+    alpha_k)(n_wk + eta)/(n_k + V eta), the token itself not counted. ``table`` and ``totals``
+    change with every draw. If ``expected`` has rows, these probabilities are added to it.
+    ``histogram[k, n]`` counts documents with n > 0 tokens of topic k.
 
-    Most tokens keep their topic. So all probabilities are summed with the token still counted, which needs no store
-    before the vector loads; only the term of its own topic is corrected; and the search for a new topic runs only when
-    the draw falls outside of it.
+    Most tokens keep their topic. So all probabilities are summed with the token still counted,
+    which needs no store before the vector loads; only the term of its own topic is corrected; and
+    the search for a new topic runs only when the draw falls outside of it.
     """
     one = np.float32(1)
     width = alpha.shape[0]
@@ -162,7 +175,11 @@ def sweep_documents(  # noqa: C901 - the hot loop, in one piece
                 total += weight[k] * (row[k] + eta)
             count = row[old] + eta
             counted = weight[old] * count
-            kept = (in_document[old] - one + alpha[old]) * (count - one) / np.float32(totals[old] - 1.0 + eta_total)
+            kept = (
+                (in_document[old] - one + alpha[old])
+                * (count - one)
+                / np.float32(totals[old] - 1.0 + eta_total)
+            )
             others = max(total - counted, np.float32(0))
             state, unit = random_unit(state)
             if averaging:

@@ -1,14 +1,13 @@
 """Infer the topics of documents, and evaluate topics.
 
-The expected proportions of topics in a document come from collapsed variational Bayes. Topics are evaluated by document
-completion (how well they predict held-out words from the other words of a document) and by the coherence of their
-leading words.
+The expected proportions of topics in a document come from collapsed variational Bayes. Topics are
+evaluated by document completion (how well they predict held-out words from the other words of a
+document) and by the coherence of their leading words.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,12 @@ _GAP = 64
 
 
 def document_topics(
-    counts: Any, topic_word: FloatArray, alpha: FloatArray, *, n_iterations: int = 100, n_jobs: int = 1
+    counts: Any,
+    topic_word: FloatArray,
+    alpha: FloatArray,
+    *,
+    n_iterations: int = 100,
+    n_jobs: int = 1,
 ) -> FloatArray:
     """Return the expected topic proportions of each document, the topics given.
 
@@ -44,7 +48,8 @@ def document_topics(
     alpha : ndarray of shape (k,)
         Prior of a document's topics.
     n_iterations : int
-        The most rounds; a document stops when its topic counts move by less than 1e-4 of its length.
+        The most rounds; a document stops when its topic counts move by less than 1e-4 of its
+        length.
     n_jobs : int
         1 for one thread; otherwise all cores. The result does not depend on it.
 
@@ -55,9 +60,9 @@ def document_topics(
 
     Notes
     -----
-    This is the fixed point of zero-order collapsed variational Bayes (Asuncion et al. 2009): the probabilities of a
-    token's topic are proportional to topic_word[k, w] (alpha_k + expected count of k among the document's other
-    tokens). A word that no topic has is left out.
+    This is the fixed point of zero-order collapsed variational Bayes (Asuncion et al. 2009): the
+    probabilities of a token's topic are proportional to topic_word[k, w] (alpha_k + expected count
+    of k among the document's other tokens). A word that no topic has is left out.
 
     Examples
     --------
@@ -76,15 +81,29 @@ def document_topics(
 
     def infer(first: int) -> None:
         last = min(first + _BLOCK, counts.shape[0])
-        _infer(first, last, counts.indptr, words, data, by_word, prior, n_iterations, TOLERANCE, proportions)
+        _infer(
+            first,
+            last,
+            counts.indptr,
+            words,
+            data,
+            by_word,
+            prior,
+            n_iterations,
+            TOLERANCE,
+            proportions,
+        )
 
     for _ in map_blocks(infer, range(0, counts.shape[0], _BLOCK), parallel=n_jobs != 1):
         pass
     return proportions
 
 
-def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray, *, n_jobs: int = 1) -> FloatArray:
-    """Return the log-likelihood of each document: the sum over its tokens of log(sum over k of proportion times topic).
+def log_likelihood(
+    counts: Any, topic_word: FloatArray, proportions: FloatArray, *, n_jobs: int = 1
+) -> FloatArray:
+    """Return the log-likelihood of each document: the sum over its tokens of log(sum over k of
+    proportion times topic).
 
     Parameters
     ----------
@@ -100,7 +119,8 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
     Returns
     -------
     ndarray of shape (n,)
-        0 for an empty document; minus infinity if it holds a word to which its topics give no chance.
+        0 for an empty document; minus infinity if it holds a word to which its topics give no
+        chance.
     """
     words, by_word = _words_that_occur(counts, topic_word)
     data = np.asarray(counts.data, dtype=np.float64)
@@ -108,7 +128,16 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
     likelihoods = np.empty(counts.shape[0])
 
     def measure(first: int) -> None:
-        _measure(first, min(first + _BLOCK, counts.shape[0]), counts.indptr, words, data, by_word, shares, likelihoods)
+        _measure(
+            first,
+            min(first + _BLOCK, counts.shape[0]),
+            counts.indptr,
+            words,
+            data,
+            by_word,
+            shares,
+            likelihoods,
+        )
 
     for _ in map_blocks(measure, range(0, counts.shape[0], _BLOCK), parallel=n_jobs != 1):
         pass
@@ -143,8 +172,9 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
     most = 1
     for document in range(first, last):
         most = max(most, starts[document + 1] - starts[document])
-    # Everything that is written here lies in one array, far from the rest. A vectorised loop first compares addresses,
-    # and runs one by one if what it reads and what it writes are close: its rounding would depend on where arrays lie.
+    # Everything that is written here lies in one array, far from the rest. A vectorised loop first
+    # compares addresses, and runs one by one if what it reads and what it writes are close: its
+    # rounding would depend on where arrays lie.
     scratch = np.empty(most * n_topics + 3 * n_topics + 5 * _GAP)
     at = _GAP
     token_topics = scratch[at : at + most * n_topics].reshape(most, n_topics)
@@ -165,7 +195,8 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
             total = 0.0
             for k in range(n_topics):
                 total += row[k] * prior[k]
-            # A word without any chance gets no topic, now or later, because its row of zeros is kept.
+            # A word without any chance gets no topic, now or later, because its row of zeros is
+            # kept.
             scale = 1.0 / total if total > 0.0 else 0.0
             count = counts[start + place]
             length += count if total > 0.0 else 0.0
@@ -179,7 +210,8 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
                 row = by_word[np.uint64(words[start + place])]
                 own = token_topics[place]
                 count = counts[start + place]
-                # A loop that stores does not sum: its vectorised form would depend on the addresses of the arrays.
+                # A loop that stores does not sum: its vectorised form would depend on the addresses
+                # of the arrays.
                 for k in range(n_topics):
                     weight[k] = row[k] * (prior[k] + max(in_document[k] - own[k], 0.0))
                 total = 0.0
@@ -233,28 +265,14 @@ _MOST_DOCUMENTS = 500
 #: `completion_scores` finds the proportions of a document in this many rounds.
 _N_ITERATIONS = 20
 
-#: `completion_scores` gives every topic this share of the frequencies of all words, so that no word is impossible.
+#: `completion_scores` gives every topic this share of the frequencies of all words, so that no word
+#: is impossible.
 _SMOOTHING = 0.01
 
 
-@dataclass(frozen=True)
-class Coherence:
-    """Coherence of each topic, measured on its leading words.
-
-    Parameters
-    ----------
-    npmi : ndarray of shape (k,)
-        Mean normalised pointwise mutual information of word pairs: 1 if they always come together, 0 if by chance.
-    umass : ndarray of shape (k,)
-        Mean log((documents with both + 1) / documents with the more probable word), as in Mimno et al. 2011.
-    """
-
-    npmi: FloatArray
-    umass: FloatArray
-
-
 def split_documents(counts: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Return two CSR arrays of counts: each token of a document goes to the first or the second with probability 1/2.
+    """Return two CSR arrays of counts: each token of a document goes to the first or the second
+    with probability 1/2.
 
     Parameters
     ----------
@@ -266,7 +284,9 @@ def split_documents(counts: Any, rng: np.random.Generator) -> tuple[Any, Any]:
     observed = rng.binomial(counts.data, 0.5).astype(counts.data.dtype)
     halves = []
     for data in (observed, counts.data - observed):
-        half = sparse.csr_array((data, counts.indices.copy(), counts.indptr.copy()), shape=counts.shape)
+        half = sparse.csr_array(
+            (data, counts.indices.copy(), counts.indptr.copy()), shape=counts.shape
+        )
         half.eliminate_zeros()
         halves.append(half)
     return halves[0], halves[1]
@@ -275,7 +295,8 @@ def split_documents(counts: Any, rng: np.random.Generator) -> tuple[Any, Any]:
 def completion_perplexity(
     observed: Any, held_out: Any, topic_word: FloatArray, alpha: FloatArray, *, n_jobs: int = 1
 ) -> float:
-    """Return exp(-log-likelihood of a held-out token), given topics inferred from the observed half of its document.
+    """Return exp(-log-likelihood of a held-out token), given topics inferred from the observed half
+    of its document.
 
     Parameters
     ----------
@@ -330,7 +351,8 @@ def completion_scores(
     n_jobs: int,
     sizes: FloatArray | None = None,
 ) -> FloatArray:
-    """Return for each document the mean log-likelihood of a word of one half, given topics inferred from the other.
+    """Return for each document the mean log-likelihood of a word of one half, given topics inferred
+    from the other.
 
     Parameters
     ----------
@@ -360,21 +382,31 @@ def completion_scores(
     if sizes is not None:
         mixed /= sizes[:, None]
     mixed *= 1 - _SMOOTHING
-    mixed += _SMOOTHING * frequencies[words]
-    proportions = document_topics(known[:, words], mixed, alpha, n_iterations=_N_ITERATIONS, n_jobs=n_jobs)
+    own = frequencies[words]
+    if not own.all():  # words of documents that are too short to count
+        own = np.maximum(own, own[own > 0].min(initial=1.0))
+    mixed += _SMOOTHING * own
+    proportions = document_topics(
+        known[:, words], mixed, alpha, n_iterations=_N_ITERATIONS, n_jobs=n_jobs
+    )
     # The mean over its words, because otherwise one very long document would outweigh all others.
-    scores: FloatArray = log_likelihood(hidden[:, words], mixed, proportions) / np.asarray(hidden.sum(axis=1))
+    scores: FloatArray = log_likelihood(hidden[:, words], mixed, proportions) / np.asarray(
+        hidden.sum(axis=1)
+    )
     return scores
 
 
 def clearly_better(scores: FloatArray, others: FloatArray) -> bool:
-    """Return whether documents score better than with others, by more than a standard error of the difference."""
+    """Return whether documents score better than with others, by more than a standard error of the
+    difference.
+    """
     gaps = scores - others
     return float(gaps.sum()) > float(gaps.std()) * math.sqrt(gaps.size)
 
 
-def coherence(topic_word: FloatArray, counts: Any, top: int = 10) -> Coherence:
-    """Return how often the leading words of each topic come together in the documents of a reference corpus.
+def coherence(topic_word: FloatArray, counts: Any, top: int = 10) -> FloatArray:
+    """Return how often the leading words of each topic come together in the documents of a
+    reference corpus.
 
     Parameters
     ----------
@@ -387,24 +419,27 @@ def coherence(topic_word: FloatArray, counts: Any, top: int = 10) -> Coherence:
 
     Notes
     -----
-    NPMI of words i and j is log(p_ij / (p_i p_j)) / -log(p_ij) with p the share of documents that hold them; it is -1
-    if no document holds both, and 1 if every document does.
+    NPMI of words i and j is log(p_ij / (p_i p_j)) / -log(p_ij) with p the share of documents that
+    hold them; it is -1 if no document holds both, and 1 if every document does.
     """
     leaders = np.argsort(-topic_word, axis=1, kind="stable")[:, :top]
     words, places = np.unique(leaders, return_inverse=True)
     together = _documents_with_both(counts, words)
     n_documents = counts.shape[0]
     alone = np.diagonal(together)
-    # The more probable word of a pair comes first, because UMass conditions on it.
     first, second = np.triu_indices(leaders.shape[1], 1)
     places = places.reshape(leaders.shape)
-    one, other = places[:, first], places[:, second]
-    both, one_alone, other_alone = together[one, other], alone[one], alone[other]
+    one = places[:, first]
+    other = places[:, second]
+    both = together[one, other]
+    one_alone = alone[one]
+    other_alone = alone[other]
     with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.log(both * n_documents / (one_alone * other_alone)) / -np.log(both / n_documents)
+        information = np.log(both * n_documents / (one_alone * other_alone)) / -np.log(
+            both / n_documents
+        )
     npmi = np.where(both == 0, -1.0, np.where(both == n_documents, 1.0, information))
-    umass = np.log((both + 1) / np.maximum(one_alone, 1))
-    return Coherence(npmi.mean(axis=1), umass.mean(axis=1))
+    return np.asarray(npmi.mean(axis=1))
 
 
 def _documents_with_both(counts: Any, words: NDArray[np.int64]) -> FloatArray:

@@ -1,15 +1,18 @@
-"""Moments of words in documents: sums over pairs and triples of words at distinct positions, never formed.
+"""Moments of words in documents: sums over pairs and triples of words at distinct positions, never
+formed.
 
-A document is a row c of counts, with l = Σ c words. Words at distinct positions of a document are exchangeable, so the
-mean over its ordered pairs and triples of distinct positions estimates E[x₁ ⊗ x₂] and E[x₁ ⊗ x₂ ⊗ x₃] without bias,
-however long the document is and however often it repeats a word:
+A document is a row c of counts, with l = Σ c words. Words at distinct positions of a document are
+exchangeable, so the mean over its ordered pairs and triples of distinct positions estimates E[x₁ ⊗
+x₂] and E[x₁ ⊗ x₂ ⊗ x₃] without bias, however long the document is and however often it repeats a
+word:
 
     pairs    (c cᵀ − diag c) / l(l−1)
     triples  (c⊗c⊗c − Σᵥ cᵥ (eᵥ⊗eᵥ⊗c + eᵥ⊗c⊗eᵥ + c⊗eᵥ⊗eᵥ) + 2 Σᵥ cᵥ eᵥ⊗eᵥ⊗eᵥ) / l(l−1)(l−2)
 
-All that is computed from the moments is a product of the counts, or of their transpose, with V x m matrices. The
-moments of latent Dirichlet allocation, whose components are the topics, are these moments with a correction
-(`corrected_core`). `WordMoment` is the corrected third moment as an oracle, to decompose it by other means.
+All that is computed from the moments is a product of the counts, or of their transpose, with V x m
+matrices. The moments of latent Dirichlet allocation, whose components are the topics, are these
+moments with a correction (`corrected_core`). `WordMoment` is the corrected third moment as an
+oracle, to decompose it by other means.
 """
 
 from __future__ import annotations
@@ -39,47 +42,61 @@ from odeco.models.lda.counts import (
 )
 from odeco.tensors.oracle import Oracle
 
-#: If a chunk stores fewer numbers than this, handing parts to threads takes longer than working on them.
+#: If a chunk stores fewer numbers than this, handing parts to threads takes longer than working on
+#: them.
 _PARALLEL_NUMBERS = 2**16
 
-#: A core is contracted by this many rows at a time, in single precision by four times as many; in threads from this
-#: size on.
-_ROWS, _PARALLEL_SIZE = 16, 64
+#: A core is contracted by this many rows at a time, in single precision by four times as many; in
+#: threads from this size on.
+_ROWS = 16
+_PARALLEL_SIZE = 64
 
 #: These attributes of `WordSums` are sums over documents.
-_SUMMED = ("group_weights", "_squares", "_first", "_image", "_group_first", "_group_pairs", "_triples")
+_SUMMED = (
+    "group_weights",
+    "_squares",
+    "_first",
+    "_image",
+    "_group_first",
+    "_group_pairs",
+    "_triples",
+)
 
 _COUNTED = ("n_documents", "n_empty", "n_short", "n_tokens")
 
 
 @dataclass(frozen=True, eq=False)
 class SavedSums(State):
-    """All sums of a `WordSums`, as the file of a stream holds them."""
+    """All sums of a `WordSums` with their basis, as the file of a stream holds them; see
+    `WordSums.to_vector`.
+    """
 
-    counts: IndexArray = array_field("counts", kind="i", low=0)
     basis: FloatArray = array_field("n_features", "m")
-    group_weights: FloatArray = array_field("groups", low=0)
-    squares: float = array_field(low=0)
-    first: FloatArray = array_field("n_features", low=0)
-    image: FloatArray = array_field("n_features", "m")
-    group_first: FloatArray = array_field("groups", "m")
-    group_pairs: FloatArray = array_field("groups", "m", "m")
-    triples: FloatArray = array_field("m", "m", "m")
+    vector: FloatArray = array_field(None)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
-        require(self.counts.size == len(_COUNTED), f"it must have {len(_COUNTED)} counts of documents and words")
-        require(self.group_weights.size == N_GROUPS, f"documents of a stream must be in {N_GROUPS} groups")
-        require(int(self.counts[0]) > int(self.counts[1] + self.counts[2]), "a document of it must have three words")
-        require(float(self.group_weights.sum()) > 0, "its documents must have weight")
-        sums = (self.basis, self.first, self.image, self.group_first, self.group_pairs, self.triples)
-        largest = max(float(np.abs(each).max(initial=0.0)) for each in sums)
+        n_words, m = self.basis.shape
+        n_counts = len(_COUNTED)
+        n_positive = n_counts + N_GROUPS + 1 + n_words
+        size = n_positive + n_words * m + N_GROUPS * (m + m * m) + m**3
+        require(self.vector.size == size, f"it must have {size} sums")
+        counts = self.vector[:n_counts]
+        require(
+            bool(np.all(self.vector[:n_positive] >= 0)),
+            "its counts and weights must not be negative",
+        )
+        require(np.array_equal(counts, np.rint(counts)), "its counts must be whole numbers")
+        require(counts[0] > counts[1] + counts[2], "a document of it must have three words")
+        weights = self.vector[n_counts : n_counts + N_GROUPS]
+        require(float(weights.sum()) > 0, "its documents must have weight")
+        largest = max(float(np.abs(each).max(initial=0.0)) for each in (self.basis, self.vector))
         require(largest < 1e100, "its sums must have finite squares and cubes")
 
     @property
     def n_documents(self) -> int:
         """Number of documents seen."""
-        return int(self.counts[0])
+        return int(self.vector[0])
 
 
 class WordSums:
@@ -92,16 +109,16 @@ class WordSums:
     basis : array, V x m, optional
         The basis in which pairs and triples are summed. Without it only the first moment is summed.
     core : bool
-        Whether to sum the moments of pairs and triples in the basis, m x m and m x m x m numbers, besides the image of
-        the basis under the moment of pairs, V x m numbers.
+        Whether to sum the moments of pairs and triples in the basis, m x m and m x m x m numbers,
+        besides the image of the basis under the moment of pairs, V x m numbers.
     parallel : bool
         Whether to use all cores; results are bit-identical either way.
 
     Attributes
     ----------
     n_documents, n_empty, n_short, n_tokens : int
-        Number of documents seen, of those without a word, of those with one or two words (which add nothing), and of
-        words seen.
+        Number of documents seen, of those without a word, of those with one or two words (which add
+        nothing), and of words seen.
     group_weights : array
         Total weight in each of the groups to which documents go in turn.
 
@@ -110,17 +127,28 @@ class WordSums:
     >>> import numpy as np
     >>> from odeco.models.lda.moments import WordSums
     >>> sums = WordSums(2, np.eye(2))
-    >>> sums.update([[2, 1]])          # the document "a a b": of 6 ordered pairs, 2 are (a, a), 2 (a, b), 2 (b, a)
+    >>> sums.update(
+    ...     [[2, 1]]
+    ... )  # the document "a a b": of 6 ordered pairs, 2 are (a, a), 2 (a, b), 2 (b, a)
     >>> sums.pair_core().round(3)
     array([[0.333, 0.333],
            [0.333, 0.   ]])
     """
 
     def __init__(
-        self, n_words: int, basis: FloatArray | None = None, *, core: bool = True, parallel: bool = True
+        self,
+        n_words: int,
+        basis: FloatArray | None = None,
+        *,
+        core: bool = True,
+        parallel: bool = True,
     ) -> None:
-        self.n_words, self.parallel = n_words, parallel
-        self.basis: FloatArray = np.zeros((n_words, 0)) if basis is None else np.ascontiguousarray(basis)
+        self.n_words = n_words
+        self.parallel = parallel
+        if basis is None:
+            self.basis: FloatArray = np.zeros((n_words, 0))
+        else:
+            self.basis = np.ascontiguousarray(basis)
         m = self.basis.shape[1]
         self.n_documents = self.n_empty = self.n_short = self.n_tokens = 0
         self.group_weights = np.zeros(N_GROUPS)
@@ -143,7 +171,9 @@ class WordSums:
 
     @property
     def n_supported(self) -> int:
-        """The largest number of topics: that of distinct words, or of documents of three words if that is less."""
+        """The largest number of topics: that of distinct words, or of documents of three words if
+        that is less.
+        """
         return min(self.words_that_occur().size, self.n_usable)
 
     def update(self, counts: Any, document_weight: DocumentWeight = "equal") -> None:
@@ -179,7 +209,9 @@ class WordSums:
         return self._first / self.weight
 
     def pair_image_of(self, coordinates: FloatArray) -> FloatArray:
-        """Return the transpose of E[x₁ x₂ᵀ] B A for an m x k matrix A: k rows of V numbers, and no other such array."""
+        """Return the transpose of E[x₁ x₂ᵀ] B A for an m x k matrix A: k rows of V numbers, and no
+        other such array.
+        """
         rows: FloatArray = (coordinates.T / self.weight) @ _require(self._image).T
         return rows
 
@@ -191,7 +223,9 @@ class WordSums:
         return gram
 
     def pop_image(self) -> FloatArray:
-        """Return the image of the basis without a copy, and free it; nothing can be added to the sums afterwards."""
+        """Return the image of the basis without a copy, and free it; nothing can be added to the
+        sums afterwards.
+        """
         image = _require(self._image)
         self._image = None
         image /= self.weight
@@ -200,8 +234,8 @@ class WordSums:
     def move(self, mixing: FloatArray, lifting: FloatArray) -> None:
         """Change the basis B to B' = Z R, for the image Z of B and an m x m matrix R = `mixing`.
 
-        Of a vector x that was summed, only Bᵀx is known. So B'ᵀx is computed from it, as Aᵀ Bᵀx with A = `lifting`.
-        Basis and image may be large, and are changed in place.
+        Of a vector x that was summed, only Bᵀx is known. So B'ᵀx is computed from it, as Aᵀ Bᵀx
+        with A = `lifting`. Basis and image may be large, and are changed in place.
         """
         image = _require(self._image)
         for rows in blocks(self.n_words, tall=True):
@@ -234,11 +268,15 @@ class WordSums:
         return _require(self._triples) / self.weight
 
     def pair_variance(self) -> float:
-        """Return Σ w²/l(l−1) over (Σ w)²: entry (u, v) of the moment of pairs has about f_u f_v times this variance."""
+        """Return Σ w²/l(l−1) over (Σ w)²: entry (u, v) of the moment of pairs has about f_u f_v
+        times this variance.
+        """
         return float(self._squares) / self.weight**2
 
     def decay(self, factor: float) -> None:
-        """Multiply the weight of all documents seen so far by `factor`, so that they count less than those to come."""
+        """Multiply the weight of all documents seen so far by `factor`, so that they count less
+        than those to come.
+        """
         for array in self._summed().values():
             np.multiply(array, factor, out=array)
         self._squares *= factor  # this is a sum of squared weights
@@ -246,13 +284,19 @@ class WordSums:
     def __add__(self, other: WordSums) -> WordSums:
         """Return the sums over the documents of both, for partitions that were read apart."""
         if self.basis.shape != other.basis.shape or not np.array_equal(self.basis, other.basis):
-            raise ValueError("Sums must share their basis to be added. Got two. Make both with the same basis.")
-        both = WordSums(self.n_words, self.basis, core=self._triples is not None, parallel=self.parallel)
+            raise ValueError(
+                "Sums must share their basis to be added. Got two. Make both with the same basis."
+            )
+        both = WordSums(
+            self.n_words, self.basis, core=self._triples is not None, parallel=self.parallel
+        )
         both.set_vector(self.to_vector() + other.to_vector())
         return both
 
     def to_vector(self) -> FloatArray:
-        """Return all sums as one array, which adds up as they do; counts of documents are exact up to 2⁵³."""
+        """Return all sums as one array, which adds up as they do; counts of documents are exact up
+        to 2⁵³.
+        """
         numbers = np.array([getattr(self, name) for name in _COUNTED], dtype=np.float64)
         return np.concatenate([numbers, *(np.ravel(array) for array in self._summed().values())])
 
@@ -266,33 +310,32 @@ class WordSums:
             place += array.size
 
     def save(self) -> SavedSums:
-        """Return all sums. Arrays are not copied."""
-        counts = np.array([getattr(self, name) for name in _COUNTED])
-        sums: dict[str, Any] = {name.removeprefix("_"): array for name, array in self._summed().items()}
-        return SavedSums(counts=counts, basis=self.basis, **sums | {"squares": float(self._squares)})
+        """Return all sums; the basis is not copied."""
+        return SavedSums(self.basis, self.to_vector())
 
     @classmethod
-    def restore(cls, saved: SavedSums, *, parallel: bool, copy: bool) -> WordSums:
-        """Return the sums that `save` returned; without `copy`, they share their arrays, which then change."""
-        sums = cls(saved.basis.shape[0], parallel=parallel)
-        sums.basis = saved.basis.copy() if copy else saved.basis
-        for name, number in zip(_COUNTED, saved.counts, strict=True):
-            setattr(sums, name, int(number))
-        for name in _SUMMED:
-            array = np.asarray(getattr(saved, name.removeprefix("_")))
-            setattr(sums, name, array.copy() if copy else array)
+    def restore(cls, saved: SavedSums, *, parallel: bool) -> WordSums:
+        """Return the sums that `save` returned, with arrays of their own."""
+        sums = cls(saved.basis.shape[0], saved.basis.copy(), parallel=parallel)
+        sums.set_vector(saved.vector.copy())
         return sums
 
     def _summed(self) -> dict[str, FloatArray]:
         return {name: getattr(self, name) for name in _SUMMED if getattr(self, name) is not None}
 
     def _add_image(
-        self, total: FloatArray, chunk: CountChunk, inside: FloatArray, basis: FloatArray, parallel: bool
+        self,
+        total: FloatArray,
+        chunk: CountChunk,
+        inside: FloatArray,
+        basis: FloatArray,
+        parallel: bool,
     ) -> None:
         weighted = chunk.pair.astype(inside.dtype)[:, None] * inside
 
         def work(part: slice) -> None:
-            words, columns = chunk.words[part], row_slice(chunk.columns, part.start, part.stop)
+            words = chunk.words[part]
+            columns = row_slice(chunk.columns, part.start, part.stop)
             image = multiply(columns, weighted, parallel=False)
             image -= (columns @ chunk.pair).astype(basis.dtype)[:, None] * basis[words]
             total[words] += image  # each part has words of its own
@@ -301,22 +344,29 @@ class WordSums:
             pass
 
     def _add_group_sums(self, chunk: CountChunk, inside: FloatArray, parallel: bool) -> None:
-        first, pairs = _require(self._group_first), _require(self._group_pairs)
+        first = _require(self._group_first)
+        pairs = _require(self._group_pairs)
         own = np.zeros((chunk.groups.size, N_GROUPS), dtype=inside.dtype)
         own[np.arange(chunk.groups.size), chunk.groups] = chunk.pair
 
         def documents(group: int) -> tuple[FloatArray, FloatArray]:
             chosen = np.flatnonzero(chunk.groups == group)
             mine = inside[chosen]
-            return chunk.single[chosen] @ mine, mine.T @ (chunk.pair[chosen, None].astype(mine.dtype) * mine)
+            return chunk.single[chosen] @ mine, mine.T @ (
+                chunk.pair[chosen, None].astype(mine.dtype) * mine
+            )
 
         def diagonals(part: slice) -> FloatArray:
             local = self.basis[chunk.words[part]].astype(inside.dtype)
-            repeated = multiply(row_slice(chunk.columns, part.start, part.stop), own, parallel=False)
+            repeated = multiply(
+                row_slice(chunk.columns, part.start, part.stop), own, parallel=False
+            )
             squares: FloatArray = (repeated.T[:, None, :] * local.T) @ local
             return squares
 
-        for group, (row, square) in enumerate(map_blocks(documents, range(N_GROUPS), parallel=parallel)):
+        for group, (row, square) in enumerate(
+            map_blocks(documents, range(N_GROUPS), parallel=parallel)
+        ):
             first[group] += row
             pairs[group] += square
         for squares in map_blocks(diagonals, blocks(chunk.words.size), parallel=parallel):
@@ -327,16 +377,17 @@ def check_usable(sums: WordSums) -> None:
     """Raise if no document has the three words that a triple takes."""
     if sums.n_usable == 0:
         raise WordCountError(
-            "At least one document must hold three words. "
-            f"Got {sums.n_documents:,} documents, {sums.n_empty:,} of them empty, and a vocabulary of "
-            f"n_features={sums.n_words}. Join short documents, or loosen the pruning of the vocabulary."
+            f"At least one document must hold three words. Got {sums.n_documents:,} documents, "
+            f"{sums.n_empty:,} of them empty, and a vocabulary of n_features={sums.n_words}. Join "
+            "short documents, or loosen the pruning of the vocabulary."
         )
 
 
 def _require(array: FloatArray | None) -> FloatArray:
     if array is None:
         raise ValueError(
-            "Moments in a basis must be requested when sums are made. These were not. Pass a basis and core=True."
+            "Moments in a basis must be requested when sums are made. These were not. Pass a "
+            "basis and core=True."
         )
     return array
 
@@ -345,7 +396,8 @@ def contract(core: FloatArray, matrix: FloatArray) -> FloatArray:
     """Return T(A, A, A) for an m x m x m array T and an m x k matrix A."""
     m, k = matrix.shape
     dtype: Any = core_dtype(m)
-    unfolded, matrix = core.reshape(m, m * m).astype(dtype, copy=False), matrix.astype(dtype, copy=False)
+    unfolded = core.reshape(m, m * m).astype(dtype, copy=False)
+    matrix = matrix.astype(dtype, copy=False)
 
     height = 4 * _ROWS if dtype is np.float32 else _ROWS
 
@@ -361,32 +413,43 @@ def contract(core: FloatArray, matrix: FloatArray) -> FloatArray:
 def corrected_core(
     triples: FloatArray, pairs: FloatArray, first: FloatArray, concentration: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the second and the third moment of the model in a basis, from those of words in the same basis."""
+    """Return the second and the third moment of the model in a basis, from those of words in the
+    same basis.
+    """
     mixed, pure = correction_factors(concentration)
     third = np.empty_like(triples)
     shared = pure * np.outer(first, first) - mixed * pairs
-    for index, row in enumerate(pairs):  # a slice stays in the cache, and all slices together do not
+    for index, row in enumerate(
+        pairs
+    ):  # a slice stays in the cache, and all slices together do not
         across = np.outer(mixed * row, first)
         third[index] = triples[index] + first[index] * shared - across - across.T
     return pairs - concentration / (concentration + 1) * np.outer(first, first), third
 
 
 def correction_factors(concentration: float) -> tuple[float, float]:
-    """Return the factors of the mixed terms, α₀/(α₀+2), and of the cube of the mean, 2α₀²/(α₀+1)(α₀+2)."""
-    concentration = min(concentration, 1e100)  # the factors are 1 and 2 from there on, and the square stays finite
-    return concentration / (concentration + 2), 2 * concentration**2 / ((concentration + 1) * (concentration + 2))
+    """Return the factors of the mixed terms, α₀/(α₀+2), and of the cube of the mean,
+    2α₀²/(α₀+1)(α₀+2).
+    """
+    concentration = min(
+        concentration, 1e100
+    )  # the factors are 1 and 2 from there on, and the square stays finite
+    return concentration / (concentration + 2), 2 * concentration**2 / (
+        (concentration + 1) * (concentration + 2)
+    )
 
 
 @final
 class WordMoment(Oracle):
-    """The third moment of latent Dirichlet allocation, corrected so that its components are the topics.
+    """The third moment of latent Dirichlet allocation, corrected so that its components are the
+    topics.
 
     With concentration α₀ and mean m = E[x], it is
 
         E[x₁⊗x₂⊗x₃] − α₀/(α₀+2) (E[x₁⊗x₂⊗m] + E[x₁⊗m⊗x₂] + E[m⊗x₁⊗x₂]) + 2α₀²/((α₀+1)(α₀+2)) m⊗m⊗m,
 
-    which for documents of the model is Σ 2αⱼ/(α₀(α₀+1)(α₀+2)) μⱼ⊗μⱼ⊗μⱼ over topics μⱼ. An image takes four products
-    with the counts; nothing larger than V x L is formed.
+    which for documents of the model is Σ 2αⱼ/(α₀(α₀+1)(α₀+2)) μⱼ⊗μⱼ⊗μⱼ over topics μⱼ. An image
+    takes four products with the counts; nothing larger than V x L is formed.
 
     Parameters
     ----------
@@ -399,14 +462,16 @@ class WordMoment(Oracle):
 
     References
     ----------
-    Anandkumar, Ge, Hsu, Kakade, Telgarsky, *Tensor decompositions for learning latent variable models*, 2014,
-    arXiv:1210.7559, theorem 3.5.
+    Anandkumar, Ge, Hsu, Kakade, Telgarsky, *Tensor decompositions for learning latent variable
+    models*, 2014, arXiv:1210.7559, theorem 3.5.
 
     Examples
     --------
     >>> import numpy as np
     >>> from odeco.models.lda.moments import WordMoment
-    >>> moment = WordMoment([[3, 0], [0, 4]], concentration=0.0)     # two documents, each of a topic with one word
+    >>> moment = WordMoment(
+    ...     [[3, 0], [0, 4]], concentration=0.0
+    ... )  # two documents, each of a topic with one word
     >>> moment.image(np.eye(2))
     array([[0.5, 0. ],
            [0. , 0.5]])
@@ -414,7 +479,9 @@ class WordMoment(Oracle):
 
     order = 3
 
-    def __init__(self, counts: Any, concentration: float = 1.0, *, document_weight: DocumentWeight = "equal") -> None:
+    def __init__(
+        self, counts: Any, concentration: float = 1.0, *, document_weight: DocumentWeight = "equal"
+    ) -> None:
         checked = as_counts(counts)
         self.dimension = int(checked.shape[1])
         self.concentration = concentration
@@ -422,10 +489,12 @@ class WordMoment(Oracle):
         sums = WordSums(self.dimension)
         sums.add(self._chunks)
         check_usable(sums)
-        self._mean, self._weight = sums.first_moment(), sums.weight
+        self._mean = sums.first_moment()
+        self._weight = sums.weight
 
     def _image(self, block: FloatArray) -> FloatArray:
-        pairs, triples = np.zeros(block.shape), np.zeros(block.shape)
+        pairs = np.zeros(block.shape)
+        triples = np.zeros(block.shape)
         for chunk in self._chunks:
             local = block[chunk.words]
             inside = multiply(chunk.rows, block, parallel=True)
@@ -433,7 +502,9 @@ class WordMoment(Oracle):
             image = multiply(chunk.columns, chunk.pair[:, None] * inside, parallel=True)
             pairs[chunk.words] += image - (chunk.columns @ chunk.pair)[:, None] * local
             image = multiply(chunk.columns, chunk.triple[:, None] * squares, parallel=True)
-            image -= 2 * local * multiply(chunk.columns, chunk.triple[:, None] * inside, parallel=True)
+            image -= (
+                2 * local * multiply(chunk.columns, chunk.triple[:, None] * inside, parallel=True)
+            )
             image += 2 * (chunk.columns @ chunk.triple)[:, None] * local**2
             triples[chunk.words] += image
         pairs /= self._weight

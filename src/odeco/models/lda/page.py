@@ -1,4 +1,5 @@
-"""The page of topics: their words, a map, documents, the evidence for their number, and how reliable they are.
+"""The page of topics: their words, a map, documents, the evidence for their number, and how
+reliable they are.
 
 Topics are numbered from 0, as in Python.
 """
@@ -16,12 +17,11 @@ from odeco._util.lazy import needed_by
 from odeco.decompose.page import again_section, privacy_section
 from odeco.display.page import WIDTH, Figures, Section, asset, parts, table, write_page
 from odeco.display.style import LIGHT, drawn_in
-from odeco.models.lda.explorer import MANY, Example, TopicMap, explorer_data, json_text, lay_out
+from odeco.models.lda.explorer import Example, TopicMap, explorer_data, json_text, lay_out
 
 with needed_by("A page"):
     from markupsafe import Markup
     from matplotlib.figure import Figure
-    from matplotlib.patches import Circle
 
 if TYPE_CHECKING:
     from odeco.models.lda.display import TopicSummary
@@ -37,7 +37,8 @@ _PLAIN = "plain"
 #: The documents of this many topics are shown at once; those of the others are shown at a click.
 _OPEN = 3
 
-#: Eigenvalues below this share of the noise level are not drawn: they are 0 but for noise and rounding.
+#: Eigenvalues below this share of the noise level are not drawn: they are 0 but for noise and
+#: rounding.
 _FAINT = 1e-3
 
 #: The style sheet, the templates and the script are files of this package.
@@ -57,9 +58,9 @@ def write_topics_report(
 ) -> None:
     """Write topics as one HTML page that needs no network.
 
-    A script inside the page lets readers explore: a map of topics linked to their words and documents, a slider from
-    frequent words to distinctive ones, and a search for words. Without scripts the page shows the same as text and
-    figures.
+    A script inside the page lets readers explore: a map of topics linked to their words and
+    documents, a slider from frequent words to distinctive ones, and a search for words. Without
+    scripts the page shows words and documents as text.
 
     Parameters
     ----------
@@ -70,8 +71,8 @@ def write_topics_report(
     title : str
         The heading.
     examples : sequence of sequences, optional
-        For each topic some documents that show it best: where each comes from, its text, and the topic's share in it.
-        The page of private topics never shows them.
+        For each topic some documents that show it best: where each comes from, its text, and the
+        topic's share in it. The page of private topics never shows them.
     command : str, optional
         The command that makes the page again.
     versions : mapping, optional
@@ -89,11 +90,14 @@ def write_topics_report(
     >>> from odeco.models.lda.page import write_topics_report
     >>> counts = planted_topics(2000, 30, [0.3, 0.2, 0.1], rng=0).counts
     >>> model = TensorLDA(3, max_iter=0, random_state=0).fit(counts)
-    >>> summary = summarise_topics(model, np.array([f"word{number}" for number in range(30)]), counts)
+    >>> summary = summarise_topics(
+    ...     model, np.array([f"word{number}" for number in range(30)]), counts
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_topics_report(summary, f"{folder}/page.html", title="Three topics")
     """
-    figures, layout = Figures(), lay_out(summary.topic_word, summary.shares)
+    figures = Figures()
+    layout = lay_out(summary.topic_word, summary.shares)
     shown = None
     if summary.privacy is None and examples:
         shown = [[(name, _shortened(text), share) for name, text, share in own] for own in examples]
@@ -101,7 +105,6 @@ def write_topics_report(
         _explorer(summary, layout, shown),
         *more,
         _topics(summary, n_top),
-        *_map(summary, layout, figures),
         *_documents(summary, shown),
         *_number(summary, figures),
         _trust(summary),
@@ -109,7 +112,9 @@ def write_topics_report(
         again_section(command, versions, privacy=summary.privacy),
     ]
     k = len(summary.shares)
-    subtitle = f"{k} {'topic' if k == 1 else 'topics'} of {summary.diagnostics.n_documents:,} documents"
+    subtitle = (
+        f"{k} {'topic' if k == 1 else 'topics'} of {summary.diagnostics.n_documents:,} documents"
+    )
     if summary.privacy is not None:
         subtitle += ", found under differential privacy"
     write_page(
@@ -136,10 +141,11 @@ def _facts(summary: TopicSummary) -> dict[str, str]:
     if summary.npmi is not None:
         facts["mean coherence (NPMI)"] = f"{float(summary.npmi.mean()):.3f}"
     if summary.privacy is not None:
-        known = summary.trust is None or summary.trust.known
-        facts["clear of the noise"] = f"{found.n_clear} of {found.n_components}" if known else "not known"
+        facts["clear of the noise"] = f"{found.n_clear} of {found.n_components}"
         # The minus of an exponent must not end a line.
-        facts["guarantee"] = f"ε = {summary.privacy.epsilon:g}, δ = {summary.privacy.delta:g}".replace("-", "\u2011")
+        facts["guarantee"] = (
+            f"ε = {summary.privacy.epsilon:g}, δ = {summary.privacy.delta:g}".replace("-", "\u2011")
+        )
     return facts
 
 
@@ -153,21 +159,23 @@ def _topics(summary: TopicSummary, n_top: int) -> Section:
                 "share": f"{share:.1%}",
                 "standing": _standing(summary, topic)[0],
                 "unsure": summary.trust is not None and not summary.trust.clear[topic],
-                "words": [(word, f"{weight:.3f}", f"{100 * weight / highest:.1f}") for word, weight in words],
+                "words": [
+                    (word, f"{weight:.3f}", f"{100 * weight / highest:.1f}")
+                    for word, weight in words
+                ],
             }
         )
     lead = (
-        "The most probable words of each topic with their probabilities; each bar is relative to the topic's first "
-        "word. The percentage is the topic's share of all words."
+        "The most probable words of each topic with their probabilities; each bar is relative to "
+        "the topic's first word. The percentage is the topic's share of all words."
     )
-    if summary.trust is not None and not summary.trust.known:
-        lead += f" {summary.trust.message} Words that are less probable than twice their noise are left out."
-    elif summary.trust is not None:
+    if summary.trust is not None:
         lead += (
-            " Trust is the lowest cosine between a topic and what four runs with other noise find of it, both without "
-            "the frequencies of all words; without any noise, one topic in five should be less like itself than this. "
-            "A topic is called noise if less than half of what sets it apart is found again "
-            "(trust below 0.71). Words that are less probable than twice their noise are left out."
+            " Trust is computed from the noise that was added: the cosine that a topic can be "
+            "expected to have with what it would be without noise, both without the frequencies "
+            "of all words. A topic is called noise if more than a tenth of what sets it apart is "
+            "noise (trust below 0.95), or if pairs of words do not show as many topics. Words "
+            "that are less probable than twice their noise are left out."
         )
     return Section("Topics", _parts().cards(cards), lead, _PLAIN)
 
@@ -182,31 +190,21 @@ def _standing(summary: TopicSummary, topic: int) -> tuple[str, float | None]:
         return f"coherence {summary.npmi[topic]:.2f}".replace("-", "−"), float(summary.npmi[topic])
     if summary.trust is None:
         return "", None
-    if not summary.trust.known:
-        return "trust not known", None
-    similarity = float(summary.trust.similarity[topic])
-    return f"trust {similarity:.2f}".replace("-", "−") + ("" if summary.trust.clear[topic] else ": noise"), similarity
+    signal = float(summary.trust.signal[topic])
+    return f"trust {signal:.2f}" + ("" if summary.trust.clear[topic] else ": noise"), signal
 
 
-def _explorer(summary: TopicSummary, layout: TopicMap, examples: Sequence[Sequence[Example]] | None) -> Section:
+def _explorer(
+    summary: TopicSummary, layout: TopicMap, examples: Sequence[Sequence[Example]] | None
+) -> Section:
     standings = [_standing(summary, topic) for topic in range(len(summary.shares))]
     data = Markup(json_text(explorer_data(summary, layout, standings, examples)))  # noqa: S704 - it escapes < and &
     return Section("Explore", _parts().explorer(data), name="explore")
 
 
-def _map(summary: TopicSummary, layout: TopicMap, figures: Figures) -> list[Section]:
-    if len(summary.shares) < 2:
-        return []
-    first = [summary.leading_words(topic, 1) for topic in range(len(summary.shares))]
-    labels = [words[0][0] if words else "–" for words in first]
-    lead = (
-        "Topics that use the same words are near each other (Hellinger distance, by multidimensional scaling). The "
-        "area of a circle is the topic's share; its label is the topic's number and first word."
-    )
-    return [Section("Map of topics", draw_map(figures, layout, labels), lead, _PLAIN)]
-
-
-def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | None) -> list[Section]:
+def _documents(
+    summary: TopicSummary, examples: Sequence[Sequence[Example]] | None
+) -> list[Section]:
     if not examples:
         return []
     topics = [
@@ -221,23 +219,27 @@ def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | No
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _EXCERPT else text[: _EXCERPT - 1].rstrip() + "…"
+    if len(text) <= _EXCERPT:
+        return text
+    return text[: _EXCERPT - 1].rstrip() + "…"
 
 
 def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
     found = summary.diagnostics
-    if not found.eigenvalues.size:  # a private model that was started from public documents
-        return []
     clear = clear_directions(found, private=summary.privacy is not None)
     n_clear = int(clear.sum())
     lead = (
-        "How strongly pairs of words vary in each direction, with standard errors. Documents without topics would show "
-        f"no direction above the dashed line. {n_clear} of the {found.eigenvalues.size} directions that were "
-        f"examined {'stands' if n_clear == 1 else 'stand'} clear of it; {found.n_components} "
+        "How strongly pairs of words vary in each direction, with standard errors. Documents "
+        f"without topics would show no direction above the dashed line. {n_clear} of the "
+        f"{found.eigenvalues.size} directions that were examined "
+        f"{'stands' if n_clear == 1 else 'stand'} clear of it; {found.n_components} "
         f"{'topic was' if found.n_components == 1 else 'topics were'} fitted."
     )
     if found.n_replicated is not None:
-        lead += f" {found.n_replicated} of them {'is' if found.n_replicated == 1 else 'are'} found again"
+        lead += (
+            f" {found.n_replicated} of them {'is' if found.n_replicated == 1 else 'are'} found "
+            "again"
+        )
         lead += " if each half of the documents is fitted alone."
     if summary.privacy is not None:
         lead += " These are noisy pairs of the most frequent words, where the topics began."
@@ -246,18 +248,17 @@ def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
 
 def _trust(summary: TopicSummary) -> Section:
     found = summary.diagnostics
-    warnings = list(summary.advice)
-    if summary.trust is not None and not summary.trust.known:
-        warnings.append(summary.trust.message)
-    boxes = [parts().statement(text, "bad") for text in warnings]
+    boxes = [parts().statement(text, "bad") for text in summary.advice]
     if not boxes:
         boxes = [parts().statement("All topics stand clear of noise.")]
-    n_clear = f"{found.n_clear}" if summary.trust is None or summary.trust.known else "not known"
     numbers = [["documents", f"{found.n_documents:,}"]]
     if found.mean_length is not None:
         numbers += [
             ["of them without a word of the vocabulary", f"{found.n_empty:,}"],
-            ["of them with one or two words, which carry no information on topics", f"{found.n_short:,}"],
+            [
+                "of them with one or two words, which carry no information on topics",
+                f"{found.n_short:,}",
+            ],
             ["mean number of words in a document", f"{found.mean_length:.1f}"],
         ]
     if summary.perplexity is not None:
@@ -268,15 +269,31 @@ def _trust(summary: TopicSummary) -> Section:
             ["the same by the frequencies of words alone, without topics", f"{held.unigram:,.1f}"],
         ]
     numbers += [
-        ["topics clear of noise" if summary.trust else "directions clear of noise", n_clear],
-        ["concentration α₀: the smaller, the fewer topics in a document", f"{found.concentration:.3g}"],
+        [
+            "topics clear of noise" if summary.trust else "directions clear of noise",
+            f"{found.n_clear}",
+        ],
+        [
+            "concentration α₀: the smaller, the fewer topics in a document",
+            f"{found.concentration:.3g}",
+        ],
     ]
     if summary.trust is None:
-        numbers.append(["of the third moment explained by its components", f"{found.explained:.1%}"])
+        numbers.append(
+            ["of the third moment explained by its components", f"{found.explained:.1%}"]
+        )
     boxes.append(table(["", ""], numbers, text_columns=[0], narrow=True))
     if summary.trust is not None:
         return Section("How far to trust them", Markup().join(boxes))
-    columns = ["topic", "share", "coherence (NPMI)", "weight", "residual", "negative mass cut off", "words"]
+    columns = [
+        "topic",
+        "share",
+        "coherence (NPMI)",
+        "weight",
+        "residual",
+        "negative mass cut off",
+        "words",
+    ]
     rows = [
         [
             str(topic),
@@ -291,51 +308,25 @@ def _trust(summary: TopicSummary) -> Section:
     ]
     boxes.append(parts().details("Topic by topic", table(columns, rows, text_columns=[6])))
     lead = (
-        "Weight, residual and negative mass are of the components of the whitened third moment that the topics started "
-        "from. A dash marks what is not known, or not released because documents are private."
+        "Weight, residual and negative mass are of the components of the whitened third moment "
+        "that the topics started from. A dash marks what is not known, or not released because "
+        "documents are private."
     )
     return Section("How far to trust them", Markup().join(boxes), lead)
 
 
 def _number_or_dash(value: float, form: str) -> str:
-    return format(value, form) if np.isfinite(value) else "–"
-
-
-#: The largest height of the map in inches, and that of a map of many topics.
-_HEIGHT, _TALL = 6.2, 9.0
-
-
-def draw_map(figures: Figures, layout: TopicMap, labels: Sequence[str]) -> Markup:
-    """Draw each topic as a circle, near to those that use the same words."""
-    many = len(labels) > MANY
-    tallest = _TALL if many else _HEIGHT
-    width, height = layout.size
-    figure = Figure(figsize=(WIDTH, min(tallest, max(2.5, WIDTH * height / width))), layout="constrained")
-    with drawn_in():
-        axes: Any = figure.subplots()
-        sizes = (7.0, 7.5) if many else (10.0, 9.5)
-        for number, (place, radius, label) in enumerate(zip(layout.places, layout.radii, labels, strict=True)):
-            axes.add_patch(Circle(place, radius, facecolor=LIGHT.accent, alpha=0.25, linewidth=0))
-            axes.add_patch(Circle(place, radius, fill=False, edgecolor=LIGHT.accent, linewidth=1.2))
-            axes.text(*place, str(number), ha="center", va="center", fontsize=sizes[0], fontweight="bold")
-            shown = label if len(label) <= 18 else label[:17] + "…"
-            # Just below the circle; a dollar sign would begin a formula.
-            axes.text(
-                place[0], place[1] - radius - 0.008, shown, ha="center", va="top", fontsize=sizes[1], parse_math=False
-            )
-        axes.set_xlim(0, width)
-        axes.set_ylim(0, height)
-        axes.set_aspect("equal")
-        axes.set_axis_off()
-        return figures.html(figure, f"Map of {len(labels)} topics.", "Circles that would overlap are moved apart.")
+    if np.isfinite(value):
+        return format(value, form)
+    return "–"
 
 
 def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bool_]:
     """Return which directions are clear of noise.
 
-    In a private run these are the directions above the noise level, which allows for errors. Otherwise the diagnostics
-    say which of the first k are clear, and how many of the others: these are the ones farthest above the noise level,
-    in standard errors.
+    In a private run these are the directions above the noise level, which allows for errors.
+    Otherwise the diagnostics say which of the first k are clear, and how many of the others: these
+    are the ones farthest above the noise level, in standard errors.
     """
     if private:
         return np.asarray(found.eigenvalues > found.noise_level)
@@ -343,14 +334,17 @@ def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bo
     clear = np.zeros(found.eigenvalues.size, dtype=bool)
     clear[:k] = found.reliable[: clear.size]
     further = max(found.n_clear - int(clear.sum()), 0)
-    margins = (found.eigenvalues - found.noise_level) / np.maximum(found.eigenvalue_errors, np.finfo(float).tiny)
+    margins = (found.eigenvalues - found.noise_level) / np.maximum(
+        found.eigenvalue_errors, np.finfo(float).tiny
+    )
     clear[k + np.argsort(-margins[k:], kind="stable")[:further]] = True
     return clear
 
 
 def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.bool_]) -> Markup:
     """Draw the eigenvalues with standard errors, the noise level, and the number of topics."""
-    values, errors = found.eigenvalues, np.where(np.isfinite(found.eigenvalue_errors), found.eigenvalue_errors, 0.0)
+    values = found.eigenvalues
+    errors = np.where(np.isfinite(found.eigenvalue_errors), found.eigenvalue_errors, 0.0)
     lowest = found.noise_level * _FAINT
     positive = values > lowest
     numbers = np.arange(1, values.size + 1)
@@ -376,15 +370,22 @@ def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.b
                     capsize=2.5,
                     label=f"{name}, ± 1 standard error",
                 )
-        axes.axhline(found.noise_level, color=LIGHT.warm, linestyle="dashed", linewidth=1.3, label="noise level")
+        axes.axhline(
+            found.noise_level,
+            color=LIGHT.warm,
+            linestyle="dashed",
+            linewidth=1.3,
+            label="noise level",
+        )
         axes.axvline(
-            found.n_components + 0.5, color=LIGHT.ink, linewidth=1, label=f"number of topics, {found.n_components}"
+            found.n_components + 0.5,
+            color=LIGHT.ink,
+            linewidth=1,
+            label=f"number of topics, {found.n_components}",
         )
         axes.set_yscale("log")
-        top, bottom = (
-            max(float(values[0] + errors[0]), found.noise_level),
-            values[positive].min(initial=found.noise_level),
-        )
+        top = max(float(values[0] + errors[0]), found.noise_level)
+        bottom = values[positive].min(initial=found.noise_level)
         axes.set_ylim(float(bottom) / 1.6, top * 1.5)
         axes.set_xlim(0.3, max(found.n_components, numbers[positive].max(initial=1)) + 0.7)
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -393,6 +394,9 @@ def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.b
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
         left_out = int(np.sum(~positive))
         noun = "1 direction" if left_out == 1 else f"{left_out} directions"
-        caption = f"Not drawn: {noun} with an eigenvalue below {_FAINT:g} of the noise level." if left_out else ""
+        if left_out:
+            caption = f"Not drawn: {noun} with an eigenvalue below {_FAINT:g} of the noise level."
+        else:
+            caption = ""
         described = f"{values.size} eigenvalues, {int(clear.sum())} of them above the noise level."
         return figures.html(figure, described, caption)

@@ -30,9 +30,11 @@ MAX_AUTO = 100
 
 @dataclass(frozen=True)
 class LdaSettings:
-    """Checked settings of a fit, as `TensorLDA` has them; `concentration` is None if it is to be selected."""
+    """Checked settings of a fit, as `TensorLDA` has them; `concentration` is None if it is to be
+    selected.
+    """
 
-    n_components: int | Literal["auto", "fine"]
+    n_components: int | Literal["auto"]
     concentration: float | None
     max_iter: int
     topic_word_prior: float | None = None
@@ -58,17 +60,13 @@ _DEFAULT_TOPIC_WORD_PRIOR = 0.01
 #: A topic with a larger negative share of its mass is more noise than signal.
 _MAX_NEGATIVE = 1 / 3
 
-#: A private topic is clear if at least half of what distinguishes it from all words would be found again: cos² ≥ 1/2.
-CLEAR = 0.5**0.5
+#: A private topic is clear if noise is at most a tenth of what sets it apart from all words, in
+#: squares.
+CLEAR = 0.9**0.5
 
-#: The probability of a word in a private topic must be at least this many standard deviations of its noise.
+#: The probability of a word in a private topic must be at least this many standard deviations of
+#: its noise.
 _CLEAR_WORD = 2.0
-
-
-_TRUST_UNKNOWN = (
-    "How far to trust the topics is not known: with public documents, and in later batches of a stream, no pairs of "
-    "words are released that could show it."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,33 +78,35 @@ class TopicDiagnostics(State):
     n_documents : int
         Number of documents seen.
     n_empty, n_short, n_tokens : int or None
-        Number of documents without a word, of those with one or two words (which add nothing), and of words seen. None
-        in a private model.
+        Number of documents without a word, of those with one or two words (which add nothing), and
+        of words seen. None in a private model.
     n_components : int
         Number of topics.
     n_clear : int
-        Number of eigenvalues that are clear of noise: the number of topics that the pairs of words support, at most
-        the number that was computed. In a private model, the number of topics that are known to be clear (see
-        `TopicTrust`).
+        Number of eigenvalues that are clear of noise: the number of topics that the pairs of words
+        support, at most the number that was computed. In a private model, the number of topics that
+        are known to be clear (see `TopicTrust`).
     eigenvalues, eigenvalue_errors : arrays
-        Strength of the directions that whitening divides by, largest first, with standard errors; more than k of them.
-        The errors are NaN if there are too few documents to estimate them.
+        Strength of the directions that whitening divides by, largest first, with standard errors;
+        more than k of them. The errors are NaN if there are too few documents to estimate them.
     noise_level : float
         The largest eigenvalue that documents without topics would show.
     reliable : array of k bool
-        Which of the k whitening directions are clear of noise; in a private model, which topics are.
+        Which of the k whitening directions are clear of noise; in a private model, which topics
+        are.
     concentration : float
         The α₀ that the moments were corrected with.
     weights, residuals : arrays
-        Weights and residuals of the components of the whitened third moment, one for each topic; NaN for a topic that
-        this moment does not hold.
+        Weights and residuals of the components of the whitened third moment, one for each topic;
+        NaN for a topic that this moment does not hold.
     explained : float
         Share of the squared norm of the whitened third moment that the components explain.
     negative_mass : array
         For each topic the share of its mass that was negative and was set to zero.
     selection_scores : array, c x 2
-        With ``n_components="auto"``: the numbers of topics that were tried, and how many topics of each were
-        replicated in the other half of the documents, on average over three ways to make halves.
+        With ``n_components="auto"``: the numbers of topics that were tried, and how many topics of
+        each were replicated in the other half of the documents, on average over three ways to make
+        halves.
     """
 
     n_documents: int = array_field(kind="i", low=0)
@@ -124,58 +124,64 @@ class TopicDiagnostics(State):
     n_empty: int | None = array_field(kind="i", low=0, default=None)
     n_short: int | None = array_field(kind="i", low=0, default=None)
     n_tokens: int | None = array_field(kind="i", low=0, default=None)
-    selection_scores: IndexArray = array_field(None, None, kind="i", low=0, default=np.zeros((0, 2), dtype=np.int64))
+    selection_scores: IndexArray = array_field(
+        None, None, kind="i", low=0, default=np.zeros((0, 2), dtype=np.int64)
+    )
 
     @property
     def n_replicated(self) -> int | None:
-        """Number of topics that were replicated in the other half of the documents; None if that was not tried."""
+        """Number of topics that were replicated in the other half of the documents; None if that
+        was not tried.
+        """
         found = self.selection_scores[self.selection_scores[:, 0] == self.n_components, 1]
-        return int(found[0]) if found.size else None
+        if found.size:
+            return int(found[0])
+        return None
 
     @property
     def mean_length(self) -> float | None:
         """Mean number of words in a document; None in a private model."""
-        return None if self.n_tokens is None else self.n_tokens / max(self.n_documents, 1)
+        if self.n_tokens is None:
+            return None
+        return self.n_tokens / max(self.n_documents, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class TopicTrust(State):
-    """How far to trust each private topic, and each of its words.
+    """How far to trust each private topic, and each of its words, by the noise that was added.
 
     Attributes
     ----------
-    similarity : array of k numbers
-        The cosine between a topic and its estimate under other noise, both after subtracting the frequencies of all
-        words: 1 if nothing of it is noise, 0 if all is. It is the lowest of four runs, so the cosine with the topic
-        that would be found without noise should be below it one time in five. NaN if it is not known.
+    signal : array of k numbers
+        The cosine that each topic can be expected to have with what it would be without the noise,
+        both after subtracting the frequencies of all words: 1 if nothing of it is noise, 0 if all
+        is.
+    n_shown : int
+        The number of directions of the released pairs of words that stand clear of noise.
     deviations : array, k x V
-        Standard deviations that the noise gives to the probabilities of words in topics. Where trust is not known, they
-        are those for the topics that the steps started from, which is less.
+        Standard deviations of the probabilities of words in topics.
     """
 
-    similarity: FloatArray = array_field("k", low=-1, high=1, nan=True)
+    signal: FloatArray = array_field("k", low=0, high=1)
+    n_shown: int = array_field(kind="i", low=0)
     deviations: FloatArray = array_field("k", "n_features", low=0)
 
     @property
-    def known(self) -> bool:
-        """Whether it is known how far to trust the topics."""
-        return not np.isnan(self.similarity).any()
-
-    @property
-    def message(self) -> str:
-        """Why it is not known how far to trust the topics, or nothing if it is known."""
-        return "" if self.known else _TRUST_UNKNOWN
-
-    @property
     def clear(self) -> NDArray[np.bool_]:
-        """Which topics are clear: every run finds half of what distinguishes them from all words, similarity² ≥ 1/2.
+        """Which topics are clear: noise is at most a tenth of what sets them apart from all words,
+        signal² ≥ 0.9.
 
-        If the similarity is not known, none is.
+        At most as many are as the pairs show, the surest first; none if they show one direction, as
+        documents without topics do.
         """
-        return np.asarray(self.similarity >= CLEAR)
+        ranks = np.argsort(np.argsort(-self.signal, kind="stable"))
+        shown = (ranks < self.n_shown) & (self.n_shown > 1)
+        return np.asarray(shown & (self.signal >= CLEAR))
 
     def clear_words(self, topic_word: FloatArray) -> NDArray[np.bool_]:
-        """Return which words of which topics, k x V, have at least twice the standard deviation of their noise."""
+        """Return which words of which topics, k x V, have at least twice the standard deviation of
+        their noise.
+        """
         return np.asarray(topic_word >= _CLEAR_WORD * self.deviations)
 
 
@@ -220,7 +226,9 @@ class TopicParams(State):
         eta: float | None,
         diagnostics: TopicDiagnostics,
     ) -> TopicParams:
-        """Return topics that share `n_tokens` words in proportion to `alpha`. The prior is added in place."""
+        """Return topics that share `n_tokens` words in proportion to `alpha`. The prior is added in
+        place.
+        """
         prior = _DEFAULT_TOPIC_WORD_PRIOR if eta is None else eta
         sizes = n_tokens * alpha / alpha.sum()
         totals = sizes + prior * topic_word.shape[1]
@@ -240,18 +248,24 @@ class TopicParams(State):
         return cls(topic_word, totals, alpha, float(eta), diagnostics)
 
     def largest_first(self, first: Sequence[int] | IndexArray = ()) -> TopicParams:
-        """Return the topics in the order of their sizes, but for those that come `first`, with their diagnostics."""
+        """Return the topics in the order of their sizes, but for those that come `first`, with
+        their diagnostics.
+        """
         sizes = self.totals.copy()
         sizes[list(first)] = np.inf
         order = np.argsort(-sizes, kind="stable")
         order[: len(first)] = first
-        return self if np.array_equal(order, np.arange(order.size)) else self.permuted(order)
+        if np.array_equal(order, np.arange(order.size)):
+            return self
+        return self.permuted(order)
 
 
 def diagnose(
     reduced: ReducedMoments, topics: SpectralTopics, n_documents: int, sums: WordSums | None = None
 ) -> TopicDiagnostics:
-    """Collect the diagnostics of an estimate, in the order of `topics`; `sums` are None in a private model."""
+    """Collect the diagnostics of an estimate, in the order of `topics`; `sums` are None in a
+    private model.
+    """
     k = topics.alpha.size
     return TopicDiagnostics(
         n_documents=n_documents,
@@ -284,27 +298,37 @@ def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
     if bad.size and found.mean_length is None:  # a private model assesses the topics themselves
         what = f"{bad.size} of {k} topics {are} not clear of noise"
     elif bad.size:
-        what = f"Of the {k} directions of word pairs that they rest on, {bad.size} {are} not clear of noise"
+        what = (
+            f"Of the {k} directions of word pairs that they rest on, {bad.size} {are} not clear "
+            "of noise"
+        )
     else:
         what = f"{n_negative} of {k} topics had more than a third of their mass negative"
     of_length = "" if found.mean_length is None else f" of {found.mean_length:.1f} words on average"
     warnings.warn(
-        f"All topics must stand clear of noise to be trusted. {what}, with {found.n_documents:,} documents{of_length}. "
-        f"{_advice(found, bad)}",
+        f"All topics must stand clear of noise to be trusted. {what}, with {found.n_documents:,} "
+        f"documents{of_length}. {_advice(found, bad)}",
         UnreliableTopicsWarning,
         stacklevel=3,  # the line of the user that called fit
     )
 
 
 def _advice(found: TopicDiagnostics, bad: IndexArray) -> str:
-    """Return what to do: take fewer topics if the documents support fewer, or look at what is unreliable."""
+    """Return what to do: take fewer topics if the documents support fewer, or look at what is
+    unreliable.
+    """
     if found.n_clear < found.n_components:
         fewer = f", or lower n_components to {found.n_clear}" if found.n_clear else ""
         return f"Pass more or longer documents, or prune rare words{fewer}."
-    if bad.size and bad[0] < found.eigenvalues.size and found.eigenvalues[bad[0]] > found.noise_level:
+    if (
+        bad.size
+        and bad[0] < found.eigenvalues.size
+        and found.eigenvalues[bad[0]] > found.noise_level
+    ):
         return (
-            f"Direction {bad[0]} is strong, but in few documents only: its strength differs between groups of "
-            "documents by as much as its size. Look for documents that are very long or come many times, and weigh "
-            'documents equally (document_weight="equal") or drop these.'
+            f"Direction {bad[0]} is strong, but in few documents only: its strength differs "
+            "between groups of documents by as much as its size. Look for documents that are very "
+            'long or come many times, and weigh documents equally (document_weight="equal") or '
+            "drop these."
         )
     return "Pass more or longer documents, prune rare words, or lower n_components."

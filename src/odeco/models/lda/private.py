@@ -1,40 +1,35 @@
-"""Private topics: fit all documents at once, or a stream of batches, under differential privacy.
+"""Private topic models: the fit to all documents under differential privacy, and its plan on
+simulated text.
 
-A private model learns from noisy sums over documents, and from nothing else:
-
-1. A histogram of the lengths of documents.
-2. The frequencies of the words, which are public from then on.
-3. Pairs of the most frequent words. A non-negative factorisation gives starting topics.
-4. Two to five EM steps over all words. Each distributes the words of every document over the current topics.
-
-Public documents are queried in the same way, without noise (`private_public`).
-
-A unit adds an array of norm 1 to each sum (`BoundedCounts`). Everything between the releases is post-processing
-(`private_estimate`), and so is the assessment of how far to trust the topics (`private_plan`).
-
-In a stream, every batch is queried with the whole budget. A document is in one batch, so changing it changes the
-releases of that batch alone: batches compose in parallel, and every document has (ε, δ) however long the stream goes
-on. `Evidence` accumulates what was released; no document is kept.
+A private model learns from noisy sums over documents and from nothing else (`private_topics` has
+the program). A unit adds an array of norm 1 to each sum (`BoundedCounts`). Everything between the
+releases is post-processing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-from odeco._util.state import State, array_field, part_field, require
+from odeco._util.arguments import check_count
+from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.engine.private import guarantee_of
+from odeco.models.engine.private import PrivatePlan, Simulated, guarantee_of, plan_fit
 from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
-from odeco.models.lda.private_estimate import Evidence, PrivateEstimate, estimate_private_topics
-from odeco.models.lda.private_plan import ReleasePlan, measure_trust, plan_releases, signal_of
-from odeco.models.lda.private_public import PublicDocuments
+from odeco.models.lda.private_topics import (
+    N_STEPS,
+    GenerativeModel,
+    PrivateTopics,
+    learn_private_topics,
+    share_budget,
+)
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
-from odeco.privacy.calibration import check_delta_for
-from odeco.privacy.holders.documents import BoundedCounts
-from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.guarantee import Guarantee
+from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
+from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.noise import NoiseSource
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sums import PrivateSums
@@ -42,9 +37,8 @@ from odeco.privacy.sums import PrivateSums
 if TYPE_CHECKING:
     from odeco.models.lda.spec import TopicContext, TopicSpec
 
-#: The mechanism, as `PrivacyReport` names it, and what is added if there are public documents.
+#: The mechanism, as `PrivacyReport` names it.
 _MECHANISM = "word frequencies, pairs of frequent words, and EM steps over all words"
-_HELPED = "; with public documents, which are not protected"
 
 #: The sum of the Dirichlet parameters where none is given: a document has few topics.
 DEFAULT_CONCENTRATION = 1.0
@@ -71,9 +65,10 @@ def learn_privately(
     held : BoundedCounts
         The holder of the documents.
     context : TopicContext
-        The words of the columns, and public documents.
+        The words of the columns.
     vocabulary : PrivateVocabulary, optional
-        The words, if they were chosen from the same documents. Topics are learnt with what is left of ε and δ.
+        The words, if they were chosen from the same documents. Topics are learnt with what is left
+        of ε and δ.
     seed : int
         Seed of everything that is drawn after the releases; the noise does not depend on it.
     noise : NoiseSource, optional
@@ -81,94 +76,73 @@ def learn_privately(
 
     Notes
     -----
-    Every release is a Gaussian mechanism of √share μ for a sum of sensitivity 1, or √2 (`BoundedCounts`), whose
-    query depends on earlier releases only; the shares sum to one, so all together are μ-GDP.
+    Every release is a Gaussian mechanism of √share μ for a sum of sensitivity 1, or √2
+    (`BoundedCounts`), whose query depends on earlier releases only; the shares sum to one, so all
+    together are μ-GDP.
     """
     guarantee = cast("Guarantee", guarantee_of(spec))
-    _check_n_topics(spec, held)
+    k = spec.settings.n_components
+    concentration = spec.algorithm.concentration
+    _check_n_topics(k, held)
     left = guarantee
     if vocabulary is not None:
         vocabulary.check_fits(n_words=held.n_words, unit=held.unit, neighbours=held.neighbours)
         left = vocabulary.left(guarantee)
-        context = replace(context, words=vocabulary.words) if context.words is None else context
-    rng, sums = np.random.default_rng(seed), _private_sums(held, left, noise=noise)
-    found, plan = _estimate(spec, held, sums, rng, public=PublicDocuments.of(context.public(held.n_words)))
-    found = found.largest_first()
-    trust = measure_trust(found, plan, left, held.n_units, held.neighbour_relation, rng)
-    report = sums.report(_mechanism(found))
+        if context.words is None:
+            context = replace(context, words=vocabulary.words)
+    sums = PrivateSums(
+        left,
+        held.n_units,
+        record=held.unit,
+        n_terms=held.n_documents,
+        neighbour_relation=held.neighbour_relation,
+        neighbours=held.neighbours,
+        noise=noise,
+    )
+    found = learn_private_topics(
+        held,
+        sums,
+        share_budget(held.n_units, left.mu, held.neighbour_relation, held.n_words, k),
+        k,
+        concentration=DEFAULT_CONCENTRATION if concentration is None else concentration,
+        rng=np.random.default_rng(seed),
+    )
+    report = sums.report(_MECHANISM)
     if vocabulary is not None:
         report = vocabulary.combined(report, guarantee)
-    info = Info(held.n_documents, n_iter=found.n_steps)
-    return Fit(_params(found, trust, held.n_documents), context, info), report
+    info = Info(held.n_documents, n_iter=N_STEPS)
+    return Fit(_params(found, held.n_documents), context, info), report
 
 
-def _check_n_topics(spec: TopicSpec, held: BoundedCounts) -> None:
+def _check_n_topics(k: int, held: BoundedCounts) -> None:
     """Raise if there are fewer words than topics, or fewer documents; both numbers are public."""
-    k, most = spec.settings.n_components, min(held.n_words, held.n_documents)
+    most = min(held.n_words, held.n_documents)
     if k > most:
         raise ValueError(
-            f"`n_components` must be at most {most:,} for these documents: there must be at least as many words in the "
-            f"vocabulary, and documents, as topics. Got n_components={k}, n_samples={held.n_documents} and "
-            f"n_features={held.n_words}. Lower it, or pass more documents."
+            f"`n_components` must be at most {most:,} for these documents: there must be at least "
+            f"as many words in the vocabulary, and documents, as topics. Got n_components={k}, "
+            f"n_samples={held.n_documents} and n_features={held.n_words}. Lower it, or pass more "
+            "documents."
         )
 
 
-def _private_sums(held: BoundedCounts, guarantee: Guarantee, **further: Any) -> PrivateSums:
-    """Return what releases the queries of a holder; `further` arguments are those of `PrivateSums`."""
-    return PrivateSums(
-        guarantee,
-        held.n_units,
-        record=held.unit,
-        neighbour_relation=held.neighbour_relation,
-        neighbours=held.neighbours,
-        **further,
-    )
-
-
-def _estimate(
-    spec: TopicSpec,
-    held: BoundedCounts,
-    sums: PrivateSums,
-    rng: np.random.Generator,
-    *,
-    public: PublicDocuments | None = None,
-    before: Evidence | None = None,
-) -> tuple[PrivateEstimate, ReleasePlan]:
-    """Make the releases, and return the topics that follow, with the plan of the releases.
-
-    After earlier batches no pairs are released, and the steps get their share.
+def _params(found: PrivateTopics, n_documents: int) -> TopicParams:
+    """Return the parameters of the model; every number in them is released or follows from released
+    numbers.
     """
-    k, concentration = spec.settings.n_components, spec.algorithm.concentration
-    signal = signal_of(held.n_units, sums.guarantee.mu, held.neighbour_relation)
-    plan = plan_releases(held.n_words, k, signal, started=before is not None)
-    if concentration is None:
-        concentration = DEFAULT_CONCENTRATION
-    found = estimate_private_topics(
-        held, sums, plan, k, concentration=concentration, rng=rng, public=public, before=before
-    )
-    return found, plan
-
-
-def _mechanism(found: PrivateEstimate) -> str:
-    return _MECHANISM if found.evidence.public is None else _MECHANISM + _HELPED
-
-
-def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> TopicParams:
-    """Return the parameters of the model; every number in them is released or follows from released numbers."""
-    evidence, k = found.evidence, found.evidence.shares.size
-    alpha = found.concentration * evidence.shares
-    eigenvalues, error, level = np.zeros(0), 0.0, 0.0
-    if found.pairs is not None:
-        eigenvalues, level = found.pairs.eigenvalues()[: k + _FURTHER], found.pairs.noise_level
-        # Along an eigenvector, the noise is √2 times that of an entry off the diagonal.
-        error = 2**0.5 * found.pairs.deviation
+    model = found.model
+    k = model.shares.size
+    trust = TopicTrust(found.signal, found.n_shown, found.deviations)
+    eigenvalues = found.eigenvalues[: k + _FURTHER]
+    alpha = model.concentration * model.shares
     diagnostics = TopicDiagnostics(
         n_documents=n_documents,
         n_components=k,
         n_clear=int(trust.clear.sum()),
         eigenvalues=eigenvalues,
-        eigenvalue_errors=np.full(eigenvalues.size, error),
-        noise_level=level,
+        # Along an eigenvector, the noise is √2 times that of an entry off the diagonal.
+        eigenvalue_errors=np.full(eigenvalues.size, 2**0.5 * found.pair_deviation),
+        noise_level=found.noise_edge,
         reliable=trust.clear,
         concentration=float(alpha.sum()),
         weights=np.full(k, np.nan),
@@ -176,104 +150,124 @@ def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> Topi
         explained=0.0,
         negative_mass=np.zeros(k),
     )
-    totals = n_documents * evidence.shares
-    return TopicParams(evidence.topics, totals, alpha, 0.0, diagnostics, trust)
+    return TopicParams(model.topics, n_documents * model.shares, alpha, 0.0, diagnostics, trust)
 
 
-@dataclass(frozen=True, eq=False)
-class PrivateTopicStream(State):
-    """All releases of the private batches so far. All of it may be published.
-
-    Attributes
-    ----------
-    seed : int
-        Seed of all draws after the releases.
-    context : State
-        The words of the columns.
-    n_seen, n_batches : int
-        Number of documents and of batches.
-    estimate : PrivateEstimate
-        The topics after the last batch, with all that was released, accumulated.
+def similarity(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
+    """Return the cosine of each true topic with its match, both after subtracting the frequencies
+    of all words.
     """
-
-    seed: int = array_field(kind="i", low=0)
-    context: Any = part_field()
-    n_seen: int = array_field(kind="i", low=1)
-    n_batches: int = array_field(kind="i", low=1)
-    estimate: PrivateEstimate = part_field(PrivateEstimate)
-
-    def result(self, spec: TopicSpec) -> Fit:
-        """Return the topics after the last batch, with how far to trust them.
-
-        Trust is measured after the first batch. Later batches release no pairs, so after them it is unknown; see
-        `private_plan`.
-        """
-        evidence, relation = self.estimate.evidence, spec.settings.neighbour_relation
-        guarantee = cast("Guarantee", guarantee_of(spec))
-        # The noise of B batches adds up to √B times that of one: n documents count as n/√B with the noise of one batch.
-        n_units = max(1, round(self.n_seen / self.n_batches**0.5))
-        signal = signal_of(n_units, guarantee.mu, relation)
-        plan = plan_releases(evidence.scales.size, evidence.shares.size, signal)
-        rng = np.random.default_rng([self.seed, self.n_batches, 1])
-        trust = measure_trust(self.estimate, plan, guarantee, n_units, relation, rng)
-        info = Info(self.n_seen, n_iter=self.estimate.n_steps)
-        return Fit(_params(self.estimate, trust, self.n_seen), self.context, info)
-
-    def verify(self, spec: TopicSpec, n_features: int) -> None:
-        """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
-        k = self.estimate.evidence.shares.size
-        require(k == spec.settings.n_components, "it must have the topics of its parameters")
-        check_delta_for(float(spec.settings.delta or 0.0), self.n_seen, "document")
-        pairs = self.estimate.pairs
-        require(pairs is None or int(pairs.words.max(initial=0)) < n_features, "its pairs must be of its words")
+    cosines = _apart(truth, frequencies) @ _apart(found, frequencies).T
+    matched: FloatArray = cosines[linear_sum_assignment(-cosines)]
+    return np.clip(matched, -1.0, 1.0)
 
 
-def update_privately(
-    spec: TopicSpec,
-    before: PrivateTopicStream | None,
-    privacy: PrivacyReport | None,
-    held: BoundedCounts,
-    context: TopicContext,
+def _apart(topics: FloatArray, frequencies: FloatArray) -> FloatArray:
+    rest = topics - frequencies
+    norms = np.linalg.norm(rest, axis=1, keepdims=True)
+    apart: FloatArray = np.divide(rest, norms, out=np.zeros_like(rest), where=norms > 1e-12)
+    return apart
+
+
+#: Words of usual text: the w-th most frequent has a frequency of about 1/(w + 2.7) (Zipf and
+#: Mandelbrot).
+_OFFSET = 2.7
+
+#: In a topic a word is this many times as frequent as elsewhere or as rare, in the middle: e to a
+#: normal variable.
+_CONTRAST = 1.5
+
+#: At most this many words are simulated for a plan; the noise of fewer documents is smaller in
+#: proportion.
+_PLANNED_WORDS = 200_000
+
+#: A simulated topic counts as found if at least half of what sets it apart from all words is: cos²
+#: ≥ ½.
+FOUND = 0.5**0.5
+
+
+def plan_topics(
+    n_components: int,
     *,
-    seed: int,
-    noise: NoiseSource | None = None,
-) -> tuple[PrivateTopicStream, PrivacyReport]:
-    """Return the stream after one more batch, with its guarantee; the stream before stays as it is.
+    n_units: int,
+    n_words: int,
+    epsilon: float,
+    delta: float,
+    document_length: int = 50,
+    neighbour_relation: NeighbourRelation = "replace",
+    seed: int = 0,
+) -> PrivatePlan:
+    """Return what a private model would release, and how many topics it would find in simulated
+    documents.
 
     Parameters
     ----------
-    spec, noise
-        As for `learn_privately`.
-    before, privacy : PrivateTopicStream or None, PrivacyReport or None
-        The stream so far, and its guarantee.
-    held : BoundedCounts
-        The holder of the documents of the batch.
-    context : TopicContext
-        Of the first batch: the words of the columns, and public documents.
+    n_components : int
+        Number of topics.
+    n_units, n_words : int
+        Number of documents (or users), and of words in the vocabulary.
+    epsilon, delta : float
+        The guarantee.
+    document_length : int
+        Number of words of a document, about.
+    neighbour_relation : {"replace", "add_remove"}
+        As for `TensorLDA`.
     seed : int
-        Seed of the stream.
+        Of the simulated text.
 
     Notes
     -----
-    Each release names its batch as the data that it is about. Batches are divided by position, and neighbours replace
-    a document or blank it at its place, so the pieces satisfy what `Ledger` requires of them. δ must be below one over
-    the number of all documents of the stream. A batch has a ledger of its own that has paid for the earlier ones, so a
-    batch that fails leaves no trace.
+    The text is simulated: frequencies of words as 1/(rank + 2.7), topics that multiply them by
+    e^(1.5 z) with z normal, and documents with few topics each (α₀ = 1). Topics of real text may be
+    harder to find, or easier. The agreement of a topic is the cosine of what would be found with
+    the truth, without the frequencies of all words: the lowest of eight runs, each with topics of
+    its own.
+
+    Examples
+    --------
+    >>> from odeco.models import plan_topics
+    >>> plan = plan_topics(3, n_units=5_000, n_words=200, epsilon=1.0, delta=1e-8)
+    >>> 0 <= plan.n_expected <= 3, round(sum(release.share for release in plan.releases), 6)
+    (True, 1.0)
     """
-    guarantee, evidence = cast("Guarantee", guarantee_of(spec)), None
-    number, n_documents, forget = 1, held.n_documents, spec.settings.forget
-    if before is None:
-        _check_n_topics(spec, held)
-    else:
-        number, n_documents, evidence = before.n_batches + 1, n_documents + before.n_seen, before.estimate.evidence
-        if forget is not None:
-            evidence = evidence.discounted(0.5 ** (held.n_documents / forget))
-    check_delta_for(guarantee.delta, n_documents, "document")
-    earlier = () if privacy is None else privacy.charges
-    public = PublicDocuments.of(context.public(held.n_words))
-    sums = _private_sums(held, guarantee, earlier=earlier, data=f"batch {number}", noise=noise)
-    found, _ = _estimate(spec, held, sums, np.random.default_rng([seed, number]), public=public, before=evidence)
-    if before is None:
-        found = found.largest_first()
-    report = sums.report(_mechanism(found), private=privacy is None or privacy.private)
-    return PrivateTopicStream(seed, context, n_documents, number, found), report
+    k = check_count("n_components", n_components)
+    n_units = check_count("n_units", n_units)
+    n_words = check_count("n_words", n_words, 2)
+    document_length = check_count("document_length", document_length, 2)
+    guarantee = Guarantee(epsilon, delta)
+    shares = share_budget(n_units, guarantee.mu, neighbour_relation, n_words, k)
+    n_drawn = min(n_units, max(1, round(_PLANNED_WORDS / document_length)))
+    lengths = np.zeros(LENGTH_EDGES.size)
+    lengths[np.abs(LENGTH_EDGES - document_length).argmin()] = 1.0
+
+    def program(simulated: Simulated, rng: np.random.Generator) -> FloatArray:
+        topics = np.exp(_CONTRAST * rng.standard_normal((k, n_words))) / (
+            np.arange(n_words) + _OFFSET
+        )
+        topics /= topics.sum(axis=1, keepdims=True)
+        truth = GenerativeModel(topics, np.full(k, 1 / k), DEFAULT_CONCENTRATION, lengths)
+        held = BoundedCounts(truth.simulate(n_drawn, rng))
+        releaser, _ = simulated(rng)
+        found = learn_private_topics(
+            held, releaser, shares, k, concentration=DEFAULT_CONCENTRATION, rng=rng
+        )
+        return similarity(topics, found.model.topics, truth.frequencies)
+
+    return plan_fit(
+        program,
+        guarantee,
+        n_units,
+        n_drawn,
+        unit="unit",
+        neighbour_relation=neighbour_relation,
+        rng=np.random.default_rng(seed),
+        n_components=k,
+        threshold=FOUND,
+        records=(
+            f"units of {document_length:,} words, each adds an array of norm 1 to every release"
+        ),
+        verdict=(
+            f"of {k} topics in simulated text of this kind {{number}} would be found (mean cosine "
+            "{mean:.2f})"
+        ),
+    )

@@ -1,53 +1,54 @@
-"""The topic model as a specification: what a file holds, the fit to all documents, the fit in batches, its description.
+"""The topic model as a specification: what a file holds, the fit to all documents, the fit in
+batches, its description.
 
-**Batches** (`TensorLDA.partial_fit`): the moments of all documents are summed in a basis that moves when the number of
-documents has doubled. With Gibbs sweeps, the words of each batch are also assigned to the topics, and counted there.
-Where batches end matters: each is swept over as a whole.
+**Batches** (`TensorLDA.partial_fit`): the moments of all documents are summed in a basis that moves
+when the number of documents has doubled. With Gibbs sweeps, the words of each batch are also
+assigned to the topics, and counted there. Where batches end matters: each is swept over as a whole.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from odeco._util.state import State, array_field, part_field, require
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import FloatArray
 from odeco.errors import VocabularyError
-from odeco.io.rows import check_structure
+from odeco.io.source import is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.lda.corpus import Corpus, LocalCorpus, refine_batch, refine_topics
-from odeco.models.lda.counts import as_counts, blocks, count_chunks
+from odeco.models.lda.counts import blocks, count_chunks
 from odeco.models.lda.display import describe
 from odeco.models.lda.fitting import SeedWords, SpectralFit, fit_spectral, fit_topics
 from odeco.models.lda.inference import completion_scores, split_sample
 from odeco.models.lda.moments import SavedSums, WordSums
-from odeco.models.lda.params import Callback, LdaSettings, TopicDiagnostics, TopicParams, diagnose
-from odeco.models.lda.private import PrivateTopicStream
-from odeco.models.lda.spectral import SpectralTopics, move_basis, reduce_moments, sum_moments, topics_for
+from odeco.models.lda.params import LdaSettings, TopicDiagnostics, TopicParams, diagnose
+from odeco.models.lda.spectral import (
+    SpectralTopics,
+    move_basis,
+    reduce_moments,
+    sum_moments,
+    topics_for,
+)
 from odeco.models.lda.vocabulary import Tokenizer, check_word_lengths
 from odeco.privacy.report import PrivacyReport
 
 #: The basis moves after at least this many further documents.
 _MIN_BEFORE_MOVE = 64
 
-#: A stream of more bytes is not copied before every batch, but changed in place.
-_MAX_COPIED = 2**28
-
 
 @dataclass(frozen=True, eq=False)
 class TopicStream(State):
     """The state of `TensorLDA.partial_fit`; no document is kept.
 
-    Topics are estimated anew when the basis of the moments moves, and are put in the order of those before. In between
-    they are followed from there; without sweeps only when they are needed.
+    Topics are estimated anew when the basis of the moments moves, and are put in the order of those
+    before. In between they are followed from there; without sweeps only when they are needed.
 
     Attributes
     ----------
@@ -85,31 +86,17 @@ class TopicStream(State):
     coordinates: FloatArray = array_field("m", "found")
     concentration: float = array_field(low=0)
     diagnostics: TopicDiagnostics = part_field(TopicDiagnostics)
-    topic_counts: NDArray[np.float32] | None = array_field("k", "n_features", kind="rows", low=0, default=None)
+    topic_counts: NDArray[np.float32] | None = array_field(
+        "k", "n_features", kind="rows", low=0, default=None
+    )
     alpha: FloatArray = array_field(None, low=0, default=np.zeros(0))
     eta: float = array_field(low=0, default=0.0)
     documents_behind_alpha: float = array_field(low=0, default=0.0)
 
     @classmethod
-    def begin(cls, spec: TopicSpec, context: State, seed: int, rows: Any) -> TopicStream:
-        """Return the stream after the checked counts of the first batch; raise if there are too few."""
-        settings = spec.algorithm
-        corpus = LocalCorpus(rows, settings)
-        (sums,) = sum_moments(corpus, settings, seed=seed, callback=lambda *_: None)
-        found = fit_spectral(sums, corpus, settings, seed=seed)
-        next_move, refined = max(_MIN_BEFORE_MOVE, 2 * sums.n_documents), dict[str, Any]()
-        if settings.max_iter:
-            topics = refine_topics(
-                rows.astype(np.int64),
-                found.topics.topic_word,
-                n_sweeps=settings.max_iter,
-                seed=_batch_seed(seed, 0),
-                n_jobs=settings.n_jobs,
-                eta=settings.topic_word_prior,
-            )
-            refined = {"topic_counts": topics.topic_counts, "alpha": topics.alpha, "eta": float(topics.eta)}
-            refined["documents_behind_alpha"] = float(rows.shape[0])
-        return cls(seed, context, 1, next_move, sums.save(), **_found(found), **refined)
+    def begin(cls, base: State, seed: int, rows: Any) -> NewTopicStream:  # noqa: ARG003 - as every stream
+        """Return the stream before its first batch."""
+        return NewTopicStream(base, seed)
 
     @property
     def n_seen(self) -> int:
@@ -119,26 +106,20 @@ class TopicStream(State):
     def update(self, spec: TopicSpec, rows: Any) -> TopicStream:
         """Return the stream after the checked counts of one more batch.
 
-        This stream stays as it was, so that an error or an interrupt loses nothing. Only a stream too large for a copy
-        is changed in place; if that is interrupted, it refuses to go on.
+        This stream stays as it was, so that an error or an interrupt loses nothing.
         """
-        self._check_whole()
-        in_place = sum(array.nbytes for array in self.to_arrays("").values()) > _MAX_COPIED
-        if in_place:
-            object.__setattr__(self, "_changed_in_place", True)  # the arrays of this stream are those of the next
-        sums = WordSums.restore(self.sums, parallel=spec.algorithm.parallel, copy=not in_place)
-        counts = self.topic_counts if in_place or self.topic_counts is None else self.topic_counts.copy()
-        return self._next(spec.algorithm, sums, counts, rows, spec.settings.forget)
-
-    def _next(
-        self, settings: LdaSettings, sums: WordSums, topic_counts: Any, rows: Any, forget: float | None
-    ) -> TopicStream:
-        """Return the stream after one more batch; `sums` and `topic_counts` change in place."""
-        topics, after = None, replace(self, n_batches=self.n_batches + 1)
+        settings = spec.algorithm
+        forget = spec.settings.forget
+        sums = WordSums.restore(self.sums, parallel=settings.parallel)
+        topic_counts = None if self.topic_counts is None else self.topic_counts.copy()
+        topics = None
+        after = replace(self, n_batches=self.n_batches + 1)
         kept = 1.0 if forget is None else 0.5 ** (rows.shape[0] / forget)
         if kept < 1:
             sums.decay(kept)
-        sums.add(count_chunks(rows, document_weight=settings.document_weight, first=sums.n_documents))
+        sums.add(
+            count_chunks(rows, document_weight=settings.document_weight, first=sums.n_documents)
+        )
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, int(settings.n_components))
             step = sums.n_documents if forget is None else min(sums.n_documents, round(forget))
@@ -146,12 +127,17 @@ class TopicStream(State):
                 before: FloatArray = lifting.T @ self.coordinates
             else:
                 before = _coordinates_of(topic_counts, sums.basis)
-            found = fit_spectral(sums, LocalCorpus(rows, settings), settings, seed=self.seed, before=before)
+            found = fit_spectral(
+                sums, LocalCorpus(rows, settings), settings, seed=self.seed, before=before
+            )
             next_move = sums.n_documents + max(step, _MIN_BEFORE_MOVE)
-            topics, after = found.topics, replace(after, next_move=next_move, **_found(found))
+            topics = found.topics
+            after = replace(after, next_move=next_move, **_found(found))
         if topic_counts is not None and settings.max_iter:
             seed = _batch_seed(self.seed, self.n_batches)
-            after = after._refine(settings, sums, topic_counts, rows.astype(np.int64), topics, kept, seed)
+            after = after._refine(
+                settings, sums, topic_counts, rows.astype(np.int64), topics, kept, seed
+            )
         return replace(after, sums=sums.save(), topic_counts=topic_counts)
 
     def _refine(
@@ -164,72 +150,158 @@ class TopicStream(State):
         kept: float,
         seed: int,
     ) -> TopicStream:
-        """Assign the words of a batch to the topics, given the counts so far, and add them to these in place.
+        """Assign the words of a batch to the topics, given the counts so far, and add them to these
+        in place.
 
         `kept` is the share of the earlier documents that is not forgotten.
         """
-        alpha, behind = self.alpha, self.documents_behind_alpha
-        if topics is not None and self._spectral_is_better(settings, sums, topic_counts, rows, topics):
+        alpha = self.alpha
+        behind = self.documents_behind_alpha
+        if topics is not None and self._spectral_is_better(
+            settings, sums, topic_counts, rows, topics
+        ):
             # All words so far would have about half of their number as weight by now: see below.
             sizes = 0.5 * sums.n_tokens * topics.alpha / topics.alpha.sum()
             topics.topic_word[:] *= sizes[:, None]
-            np.copyto(topic_counts, topics.topic_word, casting="same_kind")  # a second such array may not fit
-            alpha, behind = topics.alpha.copy(), 0.0
+            np.copyto(
+                topic_counts, topics.topic_word, casting="same_kind"
+            )  # a second such array may not fit
+            alpha = topics.alpha.copy()
+            behind = 0.0
         batch = refine_batch(
-            rows, topic_counts, alpha, self.eta, n_sweeps=settings.max_iter, seed=seed, n_jobs=settings.n_jobs
+            rows,
+            topic_counts,
+            alpha,
+            self.eta,
+            n_sweeps=settings.max_iter,
+            seed=seed,
+            n_jobs=settings.n_jobs,
         )
-        # Early batches were assigned by poorer topics: a batch counts in proportion to the documents before it.
+        # Early batches were assigned by poorer topics: a batch counts in proportion to the
+        # documents before it.
         n_batch = rows.shape[0]
         memory = (1 - n_batch / sums.n_documents) * kept
         topic_counts *= np.float32(memory)
         topic_counts[:, batch.words] += batch.topic_counts
         behind = memory * behind + n_batch
         share = n_batch / behind
-        return replace(self, alpha=(1 - share) * alpha + share * batch.alpha, documents_behind_alpha=behind)
+        return replace(
+            self, alpha=(1 - share) * alpha + share * batch.alpha, documents_behind_alpha=behind
+        )
 
     def _spectral_is_better(
-        self, settings: LdaSettings, sums: WordSums, topic_counts: Any, rows: Any, topics: SpectralTopics
+        self,
+        settings: LdaSettings,
+        sums: WordSums,
+        topic_counts: Any,
+        rows: Any,
+        topics: SpectralTopics,
     ) -> bool:
-        """Return whether the spectral topics predict a batch better than the refined ones; neither has seen it."""
-        halves, frequencies = split_sample(rows, seed=self.seed), sums.first_moment()
-        n_jobs, totals = settings.n_jobs, topic_counts.sum(axis=1, dtype=np.float64)
-        current = completion_scores(halves, topic_counts, self.alpha, frequencies, n_jobs=n_jobs, sizes=totals)
-        spectral = completion_scores(halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs)
+        """Return whether the spectral topics predict a batch better than the refined ones; neither
+        has seen it.
+        """
+        halves = split_sample(rows, seed=self.seed)
+        frequencies = sums.first_moment()
+        n_jobs = settings.n_jobs
+        totals = topic_counts.sum(axis=1, dtype=np.float64)
+        current = completion_scores(
+            halves, topic_counts, self.alpha, frequencies, n_jobs=n_jobs, sizes=totals
+        )
+        spectral = completion_scores(
+            halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs
+        )
         return bool(spectral.sum() > current.sum())
 
     def result(self, spec: TopicSpec) -> Fit:
         """Return the model of all documents so far; the stream stays as it is."""
-        self._check_whole()
         settings = spec.algorithm
-        sums = WordSums.restore(self.sums, parallel=settings.parallel, copy=False)
+        sums = WordSums.restore(self.sums, parallel=settings.parallel)
         if self.topic_counts is not None:
             known = replace(self.diagnostics, n_documents=sums.n_documents, n_tokens=sums.n_tokens)
             params = TopicParams.from_counts(self.topic_counts, self.alpha, self.eta, known)
         else:
             reduced = reduce_moments(sums, self.diagnostics.n_components)
             near = reduced.directions.T @ self.coordinates
-            topics = topics_for(self.concentration, reduced, sums, seed=self.seed, near=near, before=near)
+            topics = topics_for(
+                self.concentration, reduced, sums, seed=self.seed, near=near, before=near
+            )
             diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
             prior = settings.topic_word_prior
-            params = TopicParams.from_shares(topics.topic_word, topics.alpha, sums.n_tokens, prior, diagnostics)
+            params = TopicParams.from_shares(
+                topics.topic_word, topics.alpha, sums.n_tokens, prior, diagnostics
+            )
         return Fit(params, self.context, Info(sums.n_documents, n_iter=settings.max_iter))
 
     def verify(self, spec: TopicSpec, n_features: int) -> None:
         """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
         k = self.diagnostics.n_components
-        require(self.coordinates.shape[1] <= k, "its stream must have found no more topics than it has")
-        require(k == spec.settings.n_components, "its stream must have the topics of its parameters")
+        require(
+            self.coordinates.shape[1] <= k, "its stream must have found no more topics than it has"
+        )
+        require(
+            k == spec.settings.n_components, "its stream must have the topics of its parameters"
+        )
         require(self.diagnostics.weights.size == k, "its diagnostics must be those of its topics")
         if self.topic_counts is not None:
-            require(self.alpha.size == self.topic_counts.shape[0], "its stream must have a prior for every topic")
+            require(
+                self.alpha.size == self.topic_counts.shape[0],
+                "its stream must have a prior for every topic",
+            )
             require(self.alpha.size == k, "its counts must be those of its topics")
 
-    def _check_whole(self) -> None:
-        if "_changed_in_place" in vars(self):
-            raise RuntimeError(
-                "A stream of documents must be whole. This one was interrupted in the middle of a batch, and is too "
-                "large for a copy to be kept. Load the model from where it was last saved."
+
+@dataclass(frozen=True, eq=False)
+class NewTopicStream:
+    """A stream before its first batch, with the context of the columns and the seed of all
+    draws.
+    """
+
+    context: Any
+    seed: int
+
+    def update(self, spec: TopicSpec, rows: Any) -> TopicStream:
+        """Return the stream after the checked counts of the first batch; raise if there are too
+        few.
+        """
+        settings = spec.algorithm
+        seed = self.seed
+        if isinstance(settings.n_components, str):
+            raise ValueError(
+                f"`n_components` must be an int for partial_fit. Got {settings.n_components!r}. "
+                "Fit a first part of the documents with it and take its n_components_."
             )
+        if spec.settings.seed_words is not None:
+            raise _no_sweeps("a call of partial_fit")
+        corpus = LocalCorpus(rows, settings)
+        (sums,) = sum_moments(corpus, settings, seed=seed, callback=lambda *_: None)
+        found = fit_spectral(sums, corpus, settings, seed=seed)
+        next_move = max(_MIN_BEFORE_MOVE, 2 * sums.n_documents)
+        refined = dict[str, Any]()
+        if settings.max_iter:
+            topics = refine_topics(
+                rows.astype(np.int64),
+                found.topics.topic_word,
+                n_sweeps=settings.max_iter,
+                seed=_batch_seed(seed, 0),
+                n_jobs=settings.n_jobs,
+                eta=settings.topic_word_prior,
+            )
+            refined = {
+                "topic_counts": topics.topic_counts,
+                "alpha": topics.alpha,
+                "eta": float(topics.eta),
+            }
+            refined["documents_behind_alpha"] = float(rows.shape[0])
+        return TopicStream(
+            seed, self.context, 1, next_move, sums.save(), **_found(found), **refined
+        )
+
+
+def _no_sweeps(reason: str) -> ValueError:
+    return ValueError(
+        f"`seed_words` are a prior of the Gibbs sweeps of `fit`. Got them with {reason}. Leave "
+        "them out."
+    )
 
 
 def _batch_seed(seed: int, number: int) -> int:
@@ -238,11 +310,17 @@ def _batch_seed(seed: int, number: int) -> int:
 
 def _found(found: SpectralFit) -> dict[str, Any]:
     """Return the fields of a stream that estimated topics set."""
-    return {"coordinates": found.coordinates, "concentration": found.concentration, "diagnostics": found.diagnostics}
+    return {
+        "coordinates": found.coordinates,
+        "concentration": found.concentration,
+        "diagnostics": found.diagnostics,
+    }
 
 
 def _coordinates_of(topic_counts: NDArray[np.float32], basis: FloatArray) -> FloatArray:
-    """Return the coordinates of topics given by their words, some words at a time: the arrays may be large."""
+    """Return the coordinates of topics given by their words, some words at a time: the arrays may
+    be large.
+    """
     coordinates = np.zeros((basis.shape[1], topic_counts.shape[0]))
     for words in blocks(basis.shape[0], tall=True):
         coordinates += basis[words].T @ topic_counts[:, words].T.astype(np.float64)
@@ -251,7 +329,7 @@ def _coordinates_of(topic_counts: NDArray[np.float32], basis: FloatArray) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class TopicContext(State):
-    """The words and the tokenizer of the columns of word counts, and public documents over the same columns.
+    """The words and the tokenizer of the columns of word counts.
 
     Attributes
     ----------
@@ -261,52 +339,37 @@ class TopicContext(State):
         The words that the columns count; None if they are not known.
     labels : array of str or None
         The names of the first topics, which are those of seed words.
-    public_counts, public_words, public_starts : arrays or None
-        Word counts of public documents, as the data, indices and pointers of a CSR array.
     """
 
     tokenizer: str = array_field(kind="U", default="")
     words: NDArray[np.str_] | None = array_field("n_features", kind="U", default=None)
     labels: NDArray[np.str_] | None = array_field(None, kind="U", default=None)
-    public_counts: FloatArray | None = array_field("stored", low=0, default=None)
-    public_words: IndexArray | None = array_field("stored", kind="i", low=0, default=None)
-    public_starts: IndexArray | None = array_field(None, kind="i", low=0, default=None)
 
     @classmethod
-    def of(cls, n_words: int, words: Any = None, tokenizer: Tokenizer | None = None, public: Any = None) -> Self:
-        """Return the context of `n_words` columns, with checked words and public documents."""
-        names = counts = None
+    def of(cls, n_words: int, words: Any = None, tokenizer: Tokenizer | None = None) -> Self:
+        """Return the context of `n_words` columns, with checked words."""
+        names = None
         if words is not None:
             given = [str(word) for word in words]
             if len(given) != n_words or len(set(given)) != n_words:
                 raise VocabularyError(
-                    f"`words` must be one word for each of the {n_words:,} columns, and no word twice. Got "
-                    f"{len(given):,}, {len(set(given)):,} of them distinct. Pass those that were counted, in their "
-                    "order."
+                    f"`words` must be one word for each of the {n_words:,} columns, and no word "
+                    f"twice. Got {len(given):,}, {len(set(given)):,} of them distinct. Pass those "
+                    "that were counted, in their order."
                 )
             check_word_lengths(given)
             names = np.array(given, dtype=np.str_)
-        if public is not None:
-            counts = as_counts(public, n_words)
-        stored = (None, None, None) if counts is None else (counts.data, counts.indices, counts.indptr)
-        return cls(tokenizer or "", names, None, *stored)
+        return cls(tokenizer or "", names)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
-        require(self.tokenizer in ("", "words", "blanks"), "its tokenizer must be 'words' or 'blanks'")
-        parts = (self.public_counts, self.public_words, self.public_starts)
-        require(len({part is None for part in parts}) == 1, "it must hold all of its public documents, or none")
-        require(self.words is None or len(set(self.words.tolist())) == self.words.size, "its words must be distinct")
-
-    def public(self, n_words: int) -> Any:
-        """Return the public documents as a CSR array, or None."""
-        if self.public_starts is None:
-            return None
-        shape = (self.public_starts.size - 1, n_words)
-        parts: Any = (self.public_counts, self.public_words, self.public_starts)
-        counts: Any = sparse.csr_array(parts, shape=shape)
-        check_structure(counts)
-        return as_counts(counts)
+        require(
+            self.tokenizer in ("", "words", "blanks"), "its tokenizer must be 'words' or 'blanks'"
+        )
+        require(
+            self.words is None or len(set(self.words.tolist())) == self.words.size,
+            "its words must be distinct",
+        )
 
 
 class TopicSpec(Spec):
@@ -314,12 +377,12 @@ class TopicSpec(Spec):
 
     Params: ClassVar = TopicParams
     Context: ClassVar = TopicContext
+    Stream: ClassVar = TopicStream  # type: ignore[assignment]
     record: ClassVar = "document"
     component: ClassVar = "topic"
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
-        self.Stream: Any = TopicStream if settings.epsilon is None else PrivateTopicStream  # type: ignore[misc]
         concentration = settings.doc_topic_concentration
         self.algorithm = LdaSettings(
             settings.n_components,
@@ -332,16 +395,21 @@ class TopicSpec(Spec):
             settings.n_jobs or -1,
         )
 
-    def prepare(self, rows: Any, context: Any) -> LocalCorpus:
-        """Return checked counts as documents to learn from."""
+    def prepare(self, rows: Any, context: Any) -> Corpus:
+        """Return checked counts, here or on a cluster, as documents to learn from."""
+        if is_on_cluster(rows):
+            from odeco.models.lda.cluster import ClusterCorpus  # which imports Dask
+
+            return ClusterCorpus(rows, self.algorithm)
         return LocalCorpus(rows, self.algorithm)
 
-    def fit(self, data: Corpus, base: TopicContext, seed: int, callback: Callback = lambda *_: None) -> Fit:
-        """Return the topics of all documents, here or on a cluster, largest first."""
+    def fit(self, data: Corpus, base: TopicContext, seed: int) -> Fit:
+        """Return the topics of all documents, largest first."""
         seeds = None
         if self.settings.seed_words is not None:
             seeds = SeedWords.of(self.settings.seed_words, base.words)
             base = replace(base, labels=np.array(seeds.labels, dtype=np.str_))
+        callback = self.callback or (lambda *_: None)
         params = fit_topics(data, self.algorithm, seed=seed, callback=callback, seeds=seeds)
         tried = params.diagnostics.selection_scores
         info = Info(
@@ -353,82 +421,71 @@ class TopicSpec(Spec):
         )
         return Fit(params, base, info)
 
-    def is_private(self, groups: Any = None, vocabulary: Any = None, *, in_batches: bool = False) -> bool:
-        """Return whether the model is private; raise if the arguments of a fit do not go together."""
-        private, settings = guarantee_of(self) is not None, self.settings
-        if not in_batches and (settings.unit == "user") != (groups is not None):
+    def is_private(self, groups: Any = None, vocabulary: Any = None) -> bool:
+        """Return whether the model is private; raise if the arguments of a fit do not go
+        together.
+        """
+        private = guarantee_of(self) is not None
+        settings = self.settings
+        if (settings.unit == "user") != (groups is not None):
             raise ValueError(
-                f"`groups` must be given for unit='user' and for no other. Got unit={settings.unit!r} and "
-                f"groups{'' if groups is not None else '=None'}. Pass one label per document, or unit='document'."
-            )
-        if not private and settings.public is not None:
-            raise ValueError(
-                "`public` is for private models, which start from it. Got it without `epsilon` and `delta`. Pass "
-                "these, or put the public documents with the others."
+                "`groups` must be given for unit='user' and for no other. Got "
+                f"unit={settings.unit!r} and groups{'' if groups is not None else '=None'}. Pass "
+                "one label per document, or unit='document'."
             )
         if not private and vocabulary is not None:
             raise ValueError(
-                "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass these, or leave it "
-                "out."
+                "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass "
+                "these, or leave it out."
             )
-        self._check_seeds(private, in_batches)
+        if settings.seed_words is not None:
+            self._check_seeds(private)
         return private
 
-    def _check_seeds(self, private: bool, in_batches: bool) -> None:
-        """Raise if there are seed words and no Gibbs sweeps over all documents, or too few topics."""
+    def _check_seeds(self, private: bool) -> None:
+        """Raise if there are seed words and no Gibbs sweeps, or too few topics."""
         settings = self.settings
-        if settings.seed_words is None:
-            return
-        reasons = {"a private model, which has none": private, "a call of partial_fit": in_batches}
-        for reason in (text for text, holds in {**reasons, "max_iter=0": settings.max_iter == 0}.items() if holds):
+        if private:
+            raise _no_sweeps("a private model, which has none")
+        if settings.max_iter == 0:
+            raise _no_sweeps("max_iter=0")
+        if (
+            not isinstance(settings.n_components, str)
+            and len(settings.seed_words) > settings.n_components
+        ):
             raise ValueError(
-                f"`seed_words` are a prior of the Gibbs sweeps of `fit`. Got them with {reason}. Leave them out."
-            )
-        if not isinstance(settings.n_components, str) and len(settings.seed_words) > settings.n_components:
-            raise ValueError(
-                f"`n_components` must be at least the number of topics with seed words, {len(settings.seed_words)}. "
-                f"Got {settings.n_components}. Raise it, or leave some out."
-            )
-
-    def check_private_stream(self, before: Spec | None, vocabulary: Any) -> None:
-        """Raise if a private stream, whose first batch had the specification `before`, cannot have these settings."""
-        settings, then = self.settings, (self if before is None else before).settings
-        for name in ("epsilon", "delta", "neighbour_relation", "n_components"):
-            if getattr(settings, name) != getattr(then, name):
-                raise ValueError(
-                    "All batches of a private stream must have the same epsilon, delta, neighbours and number of "
-                    f"topics. It began with {name}={getattr(then, name)!r}. Got {getattr(settings, name)!r}. Set it "
-                    "back, or begin a new model."
-                )
-        if vocabulary is not None:
-            raise ValueError(
-                "The words of a private stream must not be chosen from its documents: what the vocabulary cost each "
-                "batch is not known. Got `vocabulary`. Call fit with all documents, or take a vocabulary from "
-                "elsewhere and leave this out."
-            )
-        if settings.unit != "document":
-            raise ValueError(
-                "A private stream protects documents: the documents of a user may be in several batches. "
-                f"Got unit={settings.unit!r}. Call fit with all documents, or pass unit='document'."
-            )
-        if settings.ledger is not None:
-            raise ValueError(
-                "A private stream keeps its own ledger, by batches: a file that other runs share cannot know which "
-                f"documents a batch held. Got ledger={os.fspath(settings.ledger)!r}. Leave it out, or call fit."
+                "`n_components` must be at least the number of topics with seed words, "
+                f"{len(settings.seed_words)}. Got {settings.n_components}. Raise it, or leave "
+                "some out."
             )
 
-    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
+    def describe(
+        self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None
+    ) -> Description:
         """Return the topics in words and as a figure."""
-        return describe(fit.params, names, [] if fit.context.labels is None else fit.context.labels.tolist())
+        return describe(
+            fit.params, names, [] if fit.context.labels is None else fit.context.labels.tolist()
+        )
 
     def verify(self, state: Any) -> None:
-        """Raise `ValueError` if the parts of a fit or a stream, read from a file of anyone, contradict each other."""
+        """Raise `ValueError` if the parts of a fit or a stream, read from a file of anyone,
+        contradict each other.
+        """
         params = getattr(state, "params", None)
         if params is not None:
-            k, n_words = params.topic_word.shape
-            require(k >= 1 and bool(np.all(params.alpha > 0)), "it must have topics, each with a prior")
-            require(bool(np.allclose(params.topic_word.sum(axis=1), 1, atol=1e-6)), "its topics must sum to 1")
-            require(params.diagnostics.n_components == k, "its diagnostics must be those of its topics")
+            k = len(params.topic_word)
+            require(
+                k >= 1 and bool(np.all(params.alpha > 0)), "it must have topics, each with a prior"
+            )
+            require(
+                bool(np.allclose(params.topic_word.sum(axis=1), 1, atol=1e-6)),
+                "its topics must sum to 1",
+            )
+            require(
+                params.diagnostics.n_components == k, "its diagnostics must be those of its topics"
+            )
             private = self.settings.epsilon is not None
-            require((params.trust is not None) == private, "it must say how far to trust its topics if it is private")
-            state.context.public(n_words)
+            require(
+                (params.trust is not None) == private,
+                "it must say how far to trust its topics if it is private",
+            )

@@ -1,18 +1,22 @@
-"""Topics by the method of moments: whiten the pairs of words, decompose the triples, un-whiten the components.
+"""Topics by the method of moments: whiten the pairs of words, decompose the triples, un-whiten the
+components.
 
-For documents of latent Dirichlet allocation with topics μⱼ, the corrected moments are M₂ = Σ mⱼ μⱼμⱼᵀ with
-mⱼ = αⱼ/α₀(α₀+1), and M₃ = Σ tⱼ μⱼ⊗μⱼ⊗μⱼ with tⱼ = 2αⱼ/α₀(α₀+1)(α₀+2). If Wᵀ M₂ W = I then M₃(W, W, W) has the
-orthonormal components bⱼ = √mⱼ Wᵀμⱼ with weights λⱼ = tⱼ mⱼ^(−3/2), and M₂ W bⱼ = √mⱼ μⱼ leads back.
+For documents of latent Dirichlet allocation with topics μⱼ, the corrected moments are M₂ = Σ mⱼ
+μⱼμⱼᵀ with mⱼ = αⱼ/α₀(α₀+1), and M₃ = Σ tⱼ μⱼ⊗μⱼ⊗μⱼ with tⱼ = 2αⱼ/α₀(α₀+1)(α₀+2). If Wᵀ M₂ W = I
+then M₃(W, W, W) has the orthonormal components bⱼ = √mⱼ Wᵀμⱼ with weights λⱼ = tⱼ mⱼ^(−3/2), and M₂
+W bⱼ = √mⱼ μⱼ leads back.
 
-The span of the topics is that of the pairs alone, whatever α₀ is. The moments are therefore summed once in a basis of
-that span, and α₀ is selected afterwards from k x k x k numbers. These are whitened once, by the moment P of pairs of
-words: M₂ = P − α₀/(α₀+1) f fᵀ for the frequencies f differs from it by one direction, and so does M₃ from the moment of
-triples of words, whatever α₀ is (`_whitened`).
+The span of the topics is that of the pairs alone, whatever α₀ is. The moments are therefore summed
+once in a basis of that span, and α₀ is selected afterwards from k x k x k numbers. These are
+whitened once, by the moment P of pairs of words: M₂ = P − α₀/(α₀+1) f fᵀ for the frequencies f
+differs from it by one direction, and so does M₃ from the moment of triples of words, whatever α₀ is
+(`_whitened`).
 
-**The basis** comes from randomised subspace iteration on the first documents. When more documents arrive, a further
-iteration moves it to the image Z of the old basis B under the moment of pairs, and the earlier sums are carried over.
-Those documents are gone by then, but a vector x in the span of Z, as topics are, is determined by its coordinates Bᵀx:
-pairs and triples of topics are known in the new basis without loss, and only what lies outside of the span is dropped.
+**The basis** comes from randomised subspace iteration on the first documents. When more documents
+arrive, a further iteration moves it to the image Z of the old basis B under the moment of pairs,
+and the earlier sums are carried over. Those documents are gone by then, but a vector x in the span
+of Z, as topics are, is determined by its coordinates Bᵀx: pairs and triples of topics are known in
+the new basis without loss, and only what lies outside of the span is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +35,13 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_whitened
 from odeco.models.lda.corpus import Corpus
 from odeco.models.lda.counts import blocks, core_dtype
-from odeco.models.lda.moments import WordSums, check_usable, contract, corrected_core, correction_factors
+from odeco.models.lda.moments import (
+    WordSums,
+    check_usable,
+    contract,
+    corrected_core,
+    correction_factors,
+)
 from odeco.models.lda.params import Callback, LdaSettings
 from odeco.tensors.components import Components, match
 from odeco.tensors.dense import symmetrize
@@ -43,8 +53,11 @@ RANK_TOLERANCE = 1e-10
 _MAX_DIRECTIONS = 512
 
 
-def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> list[WordSums]:
-    """Find a basis for the moments of documents, and return their sums in it; raise if there are too many topics.
+def sum_moments(
+    corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback
+) -> list[WordSums]:
+    """Find a basis for the moments of documents, and return their sums in it; raise if there are
+    too many topics.
 
     To select the number of topics with "auto", these are the sums of several parts of the documents
     (`divide_documents`); otherwise there is one part.
@@ -59,23 +72,31 @@ def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: C
 
 
 def _check_n_topics(k: int, n_oversamples: int, words: WordSums) -> None:
-    """Raise if the documents do not support that many topics, or if their third moment would not fit into memory."""
+    """Raise if the documents do not support that many topics, or if their third moment would not
+    fit into memory.
+    """
     most = words.n_supported
-    reason = "there must be at least as many distinct words, and documents of three words, as topics"
+    reason = (
+        "there must be at least as many distinct words, and documents of three words, as topics"
+    )
     affordable = max(_MAX_DIRECTIONS - n_oversamples, 0)
     if words.n_words > _MAX_DIRECTIONS and affordable < most:
-        most, reason = affordable, "the third moment of k topics has (k + n_oversamples)**3 numbers, at most 1 GiB"
+        most = affordable
+        reason = "the third moment of k topics has (k + n_oversamples)**3 numbers, at most 1 GiB"
     if k > most:
         raise ValueError(
-            f"`n_components` must be at most {most:,} for these documents: {reason}. Got n_components={k}, "
-            f"n_samples={words.n_documents} and n_features={words.n_words}. Lower it, or pass more documents."
+            f"`n_components` must be at most {most:,} for these documents: {reason}. Got "
+            f"n_components={k}, n_samples={words.n_documents} and n_features={words.n_words}. "
+            "Lower it, or pass more documents."
         )
 
 
 def _find_basis(
     corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int, callback: Callback
 ) -> FloatArray:
-    """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
+    """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised
+    subspace iteration.
+    """
     callback("pairs", 0, 1)
     size = settings.basis_size(corpus.n_words)
     # A word that does not occur has a row of zeros, so all work is done on the words that do.
@@ -89,7 +110,8 @@ def _find_basis(
         del sums  # it holds the basis before; at most two arrays of this size are kept
         orthonormalise(basis, seed)
     if present.size < corpus.n_words:
-        inside, basis = basis, np.zeros((corpus.n_words, size))
+        inside = basis
+        basis = np.zeros((corpus.n_words, size))
         basis[present] = inside
     callback("triples", 0, 1)
     return basis
@@ -98,15 +120,16 @@ def _find_basis(
 def move_basis(sums: WordSums, n_carried: int) -> FloatArray:
     """Move the basis B of sums to an orthonormal basis B' of the span of its image Z.
 
-    Returns the matrix A whose transpose takes coordinates in the old basis to those in the new one. What was summed is
-    carried along in the `n_carried` strongest directions.
+    Returns the matrix A whose transpose takes coordinates in the old basis to those in the new one.
+    What was summed is carried along in the `n_carried` strongest directions.
     """
     gram = sums.image_gram()
     values, vectors = np.linalg.eigh(gram)
     scales = 1 / np.sqrt(np.maximum(values, np.finfo(np.float64).eps * values[-1]))
     mixing = vectors * scales
-    # With R = `mixing`, x = Z c has Bᵀx = H c for H = BᵀZ, and B'ᵀx = Rᵀ Zᵀ Z c: so Rᵀ ZᵀZ H⁺ takes one to the other.
-    # H⁺ would blow up the directions that are hardly there, so only the strongest are carried.
+    # With R = `mixing`, x = Z c has Bᵀx = H c for H = BᵀZ, and B'ᵀx = Rᵀ Zᵀ Z c: so Rᵀ ZᵀZ H⁺ takes
+    # one to the other. H⁺ would blow up the directions that are hardly there, so only the strongest
+    # are carried.
     strength, directions = np.linalg.eigh(sums.pair_core())
     strongest = np.argsort(-np.abs(strength))[:n_carried]
     inverse = (directions[:, strongest] / strength[strongest]) @ directions[:, strongest].T
@@ -118,8 +141,9 @@ def move_basis(sums: WordSums, n_carried: int) -> FloatArray:
 def orthonormalise(block: FloatArray, seed: int) -> None:
     """Replace the columns of a tall array by an orthonormal basis of their span, in place.
 
-    The eigenvectors of the Gram matrix give the basis. This is done twice, and takes no second array of this size, as a
-    QR decomposition would. Columns that the span lacks are drawn at random.
+    The eigenvectors of the Gram matrix give the basis. This is done twice, and takes no second
+    array of this size, as a QR decomposition would. Columns that the span lacks are drawn at
+    random.
     """
     lacking = _orthonormalise_once(block)
     if lacking.any():
@@ -129,7 +153,9 @@ def orthonormalise(block: FloatArray, seed: int) -> None:
 
 
 def _orthonormalise_once(block: FloatArray) -> NDArray[np.bool_]:
-    """Orthonormalise to within rounding times the squared condition number; return which columns came out as zero."""
+    """Orthonormalise to within rounding times the squared condition number; return which columns
+    came out as zero.
+    """
     values, vectors = np.linalg.eigh(block.T @ block)
     lacking = values <= RANK_TOLERANCE * max(values[-1], np.finfo(np.float64).tiny)
     scales = np.where(lacking, 0.0, 1 / np.sqrt(np.where(lacking, 1.0, values)))
@@ -146,19 +172,23 @@ def _random_columns(n_words: int, size: int, seed: int) -> FloatArray:
     return block
 
 
-#: A whitened core is made symmetric again if the largest eigenvalue is this many times the smallest: 1e-10 is lost.
+#: A whitened core is made symmetric again if the largest eigenvalue is this many times the
+#: smallest: 1e-10 is lost.
 _ROUNDING_GROWS = 1e4
 
-#: An eigenvalue is clear of noise if it is this many standard errors above the largest that noise alone shows.
+#: An eigenvalue is clear of noise if it is this many standard errors above the largest that noise
+#: alone shows.
 _STANDARD_ERRORS = 3.0
 
 #: No standard error of an eigenvalue is taken for smaller than this share of the largest.
 _LEAST_ERROR = 0.3
 
-#: Newton's method projects onto the simplex in finitely many steps; this many are never needed in practice.
+#: Newton's method projects onto the simplex in finitely many steps; this many are never needed in
+#: practice.
 _MOST_NEWTON_STEPS = 100
 
-#: A row is scaled to sum 1, but its positive mass is not made larger than this: beyond it the sum is mostly noise.
+#: A row is scaled to sum 1, but its positive mass is not made larger than this: beyond it the sum
+#: is mostly noise.
 _MOST_POSITIVE_MASS = 2.0
 
 
@@ -171,8 +201,8 @@ class ReducedMoments:
     directions : array, m x k
         The directions, as coordinates in the basis of the sums.
     eigenvalues, eigenvalue_errors : arrays of m numbers
-        Strength of the pairs in each direction that was computed, largest first, and its standard error, from
-        the spread between groups of documents.
+        Strength of the pairs in each direction that was computed, largest first, and its standard
+        error, from the spread between groups of documents.
     noise_level : float
         The largest eigenvalue that documents without topics would show.
     clear : array of bool
@@ -203,13 +233,18 @@ class ReducedMoments:
 
     @cached_property
     def whitened(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What whitens the pairs of words; with it words become g, the frequencies, and triples T(W, W, W)."""
-        with one_blas_thread():  # for matrices this small, more threads only get in each other's way
+        """What whitens the pairs of words; with it words become g, the frequencies, and triples
+        T(W, W, W).
+        """
+        with (
+            one_blas_thread()
+        ):  # for matrices this small, more threads only get in each other's way
             values, vectors = np.linalg.eigh(self.pairs)
         kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
         whiten: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
         core: FloatArray = contract(self.triples, whiten)
-        # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
+        # Whitening multiplies rounding errors, and so how far the core is from symmetric, by
+        # (largest/smallest)^1.5.
         if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
             core = symmetrize(core).astype(np.float64, copy=False)
         return whiten, whiten.T @ self.first, core.astype(core_dtype(core.shape[0]), copy=False)
@@ -228,8 +263,8 @@ class SpectralTopics:
     negative_mass : array
         For each topic the share of its absolute mass that was negative and was cut off.
     weights, residuals : arrays
-        Weights λⱼ of the components of the whitened third moment, and the norms ‖T(I,b,b) − λb‖; NaN for a topic that
-        was not found there.
+        Weights λⱼ of the components of the whitened third moment, and the norms ‖T(I,b,b) − λb‖;
+        NaN for a topic that was not found there.
     explained : float
         Share of the squared norm of the whitened third moment that the components explain.
     coordinates : array
@@ -246,9 +281,12 @@ class SpectralTopics:
 
 
 def reduce_moments(sums: WordSums, n_components: int | Literal["clear"]) -> ReducedMoments:
-    """Return the moments in the k strongest directions; ``"clear"`` takes all that are clear of noise, at least 1."""
+    """Return the moments in the k strongest directions; ``"clear"`` takes all that are clear of
+    noise, at least 1.
+    """
     values, vectors = np.linalg.eigh(sums.pair_core())
-    values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+    values = values[::-1]
+    vectors = np.ascontiguousarray(vectors[:, ::-1])
     by_group = np.einsum("im,gij,jm->gm", vectors, sums.pair_cores(), vectors, optimize=True)
     by_group = by_group[sums.group_weights > 0]
     errors = np.full(values.size, np.nan)
@@ -274,10 +312,10 @@ def reduce_moments(sums: WordSums, n_components: int | Literal["clear"]) -> Redu
 def _noise_level(sums: WordSums) -> float:
     """Return a bound on the largest eigenvalue that sampling noise alone gives the moment of pairs.
 
-    In a document of l words drawn independently with frequencies f, the entry (u, v) of the mean over ordered pairs has
-    variance about f_u f_v / l(l−1). A symmetric matrix of independent entries with variances σ² f_u f_v has norm at
-    most about twice the root of its largest row sum of variances, 2σ √(max f) (Bandeira and van Handel, 2016,
-    theorem 1.1, leading term).
+    In a document of l words drawn independently with frequencies f, the entry (u, v) of the mean
+    over ordered pairs has variance about f_u f_v / l(l−1). A symmetric matrix of independent
+    entries with variances σ² f_u f_v has norm at most about twice the root of its largest row sum
+    of variances, 2σ √(max f) (Bandeira and van Handel, 2016, theorem 1.1, leading term).
     """
     return 2 * math.sqrt(sums.pair_variance() * float(sums.first_moment().max()))
 
@@ -310,18 +348,22 @@ def topics_for(
 
     Notes
     -----
-    If there are too few documents for k topics, the whitened moment lacks some directions. Each of them is given a
-    topic at random around the frequencies of the words, for a refinement to begin with; its weight and residual are
-    NaN.
+    If there are too few documents for k topics, the whitened moment lacks some directions. Each of
+    them is given a topic at random around the frequencies of the words, for a refinement to begin
+    with; its weight and residual are NaN.
     """
     second, whiten, core = _whitened(concentration, reduced)
     found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
     order = _order(second @ whiten @ found.vectors, found.weights, before)
-    components, weights, residuals = found.vectors[:, order], found.weights[order], found.residuals[order]
+    components = found.vectors[:, order]
+    weights = found.weights[order]
+    residuals = found.residuals[order]
     inside = whiten @ components  # k numbers for each component b: W b in the strongest directions
     share = concentration / (concentration + 1)
     frequencies = moments.first_moment()
-    topics = moments.pair_image_of(reduced.directions @ inside)  # M₂ W b = √mⱼ μⱼ, once the next lines are done
+    topics = moments.pair_image_of(
+        reduced.directions @ inside
+    )  # M₂ W b = √mⱼ μⱼ, once the next lines are done
     for index, amount in enumerate(share * (reduced.first @ inside)):
         topics[index] -= amount * frequencies
     topics, negative_mass = onto_simplex(topics, frequencies)
@@ -331,51 +373,72 @@ def topics_for(
         topics = np.concatenate([topics, _random_topics(n_missing, frequencies, seed)])
         nothing = np.full(n_missing, np.nan)
         sizes = np.append(sizes, np.full(n_missing, sizes.min() if sizes.size else 1.0))
-        weights, residuals = np.append(weights, nothing), np.append(residuals, nothing)
+        weights = np.append(weights, nothing)
+        residuals = np.append(residuals, nothing)
         negative_mass = np.append(negative_mass, nothing)
     alpha = concentration * sizes / sizes.sum()
-    return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, second @ inside)
+    return SpectralTopics(
+        topics, alpha, negative_mass, weights, residuals, found.explained, second @ inside
+    )
 
 
-def misfit_for(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
-    """Return how much of the third moment is left unexplained for a given α₀; see `topics_for` and `misfit`."""
+def misfit_for(
+    concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray
+) -> float:
+    """Return how much of the third moment is left unexplained for a given α₀; see `topics_for` and
+    `misfit`.
+    """
     second, whiten, core = _whitened(concentration, reduced)
     found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
     return misfit(concentration, reduced, second @ whiten @ found.vectors, found.weights)
 
 
-def misfit(concentration: float, reduced: ReducedMoments, places: FloatArray, weights: FloatArray) -> float:
+def misfit(
+    concentration: float, reduced: ReducedMoments, places: FloatArray, weights: FloatArray
+) -> float:
     """Return the squared norm of M₃ − Σ λⱼ vⱼ⊗vⱼ⊗vⱼ, each entry in units of its noise.
 
-    Whitening depends on α₀: the larger that is, the more it enlarges noise, so the share that is left of the whitened
-    moment favours a low one. In the directions of the pairs the noise is that of the words, whatever α₀ is. A sum over
-    documents whose coordinates are nearly independent, with variances sᵢ, has entries (i, j, l) with variances in
-    proportion to sᵢ sⱼ sₗ. The standard error of eigenvalue i of the pairs is in proportion to sᵢ.
+    Whitening depends on α₀: the larger that is, the more it enlarges noise, so the share that is
+    left of the whitened moment favours a low one. In the directions of the pairs the noise is that
+    of the words, whatever α₀ is. A sum over documents whose coordinates are nearly independent,
+    with variances sᵢ, has entries (i, j, l) with variances in proportion to sᵢ sⱼ sₗ. The standard
+    error of eigenvalue i of the pairs is in proportion to sᵢ.
     """
     errors = reduced.eigenvalue_errors[: places.shape[0]]
     usable = np.isfinite(errors).all() and errors.max() > 0
-    scales = 1 / np.sqrt(np.maximum(errors, _LEAST_ERROR * errors.max())) if usable else np.ones(errors.size)
+    if usable:
+        scales = 1 / np.sqrt(np.maximum(errors, _LEAST_ERROR * errors.max()))
+    else:
+        scales = np.ones(errors.size)
     dtype = core_dtype(scales.size)
-    scaled, outer = (scales[:, None] * places).astype(dtype), np.multiply.outer(scales, scales)
-    left, heights = 0.0, weights.astype(dtype)
+    scaled = (scales[:, None] * places).astype(dtype)
+    outer = np.multiply.outer(scales, scales)
+    left = 0.0
+    heights = weights.astype(dtype)
     third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)[1]
-    for slab, scale, row in zip(third, scales, scaled, strict=True):  # k × k at a time stays in the cache
+    for slab, scale, row in zip(
+        third, scales, scaled, strict=True
+    ):  # k × k at a time stays in the cache
         difference = (scale * (slab * outer)).astype(dtype) - (scaled * (heights * row)) @ scaled.T
         left += float(np.vdot(difference, difference))
     return left
 
 
-def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _whitened(
+    concentration: float, reduced: ReducedMoments
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return M₂ for a given α₀, what whitens it, and M₃ whitened so.
 
-    In coordinates in which pairs of words are whitened, words have the mean g, and M₂ = I − c g gᵀ. With h = g/‖g‖ it
-    is whitened by R = I + γ h hᵀ, γ = (1 − c‖g‖²)^(−1/2) − 1, or by the projection that leaves out h if there is
-    nothing of it. M₃ is the moment T of triples plus the three placements of g ⊗ (b/3 g gᵀ − a I), with the factors
-    a and b of `correction_factors`. So T(R, R, R) and M₃(R, R, R) are T plus the three placements of h ⊗ C for a matrix
-    C, which takes k³ steps where a contraction takes k⁴.
+    In coordinates in which pairs of words are whitened, words have the mean g, and M₂ = I − c g gᵀ.
+    With h = g/‖g‖ it is whitened by R = I + γ h hᵀ, γ = (1 − c‖g‖²)^(−1/2) − 1, or by the
+    projection that leaves out h if there is nothing of it. M₃ is the moment T of triples plus the
+    three placements of g ⊗ (b/3 g gᵀ − a I), with the factors a and b of `correction_factors`. So
+    T(R, R, R) and M₃(R, R, R) are T plus the three placements of h ⊗ C for a matrix C, which takes
+    k³ steps where a contraction takes k⁴.
     """
     base, mean, triples = reduced.whitened
-    share, (mixed, pure) = concentration / (concentration + 1), correction_factors(concentration)
+    share = concentration / (concentration + 1)
+    mixed, pure = correction_factors(concentration)
     second = reduced.pairs - share * np.outer(reduced.first, reduced.first)
     norm = float(np.linalg.norm(mean))
     unit = mean / norm if norm > 0 else mean
@@ -386,40 +449,62 @@ def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray
     slope: FloatArray = (triples @ unit.astype(triples.dtype)).astype(np.float64)
     slope = (slope + slope.T) / 2
     across = np.outer(slope @ unit, unit)
-    change = gamma * slope + gamma**2 / 2 * (across + across.T) + gamma**3 / 3 * float(np.trace(across)) * square
-    change += (1 + gamma) * norm * (pure / 3 * norm**2 * (1 + gamma) ** 2 * square - mixed * turn @ turn)
-    core, change, unit = np.empty_like(triples), change.astype(triples.dtype), unit.astype(triples.dtype)
-    for index, row in enumerate(change):  # a slice stays in the cache, and all slices together do not
+    change = (
+        gamma * slope
+        + gamma**2 / 2 * (across + across.T)
+        + gamma**3 / 3 * float(np.trace(across)) * square
+    )
+    change += (
+        (1 + gamma) * norm * (pure / 3 * norm**2 * (1 + gamma) ** 2 * square - mixed * turn @ turn)
+    )
+    core = np.empty_like(triples)
+    change = change.astype(triples.dtype)
+    unit = unit.astype(triples.dtype)
+    for index, row in enumerate(
+        change
+    ):  # a slice stays in the cache, and all slices together do not
         placed = np.outer(row, unit)
         core[index] = triples[index] + unit[index] * change + placed + placed.T
     return second, base @ turn, core
 
 
 def _start(whiten: FloatArray, core: FloatArray, near: FloatArray | None) -> FloatArray | None:
-    return whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else None
+    if near is not None and near.shape[1] == core.shape[0]:
+        return whiten.T @ near
+    return None
 
 
 def _order(coordinates: FloatArray, weights: FloatArray, before: FloatArray | None) -> IndexArray:
-    """Return the order of the topics before, or else that of their size, which falls with the weight."""
-    if before is None or before.shape != coordinates.shape or not weights.size or not before.any(axis=0).all():
+    """Return the order of the topics before, or else that of their size, which falls with the
+    weight.
+    """
+    if (
+        before is None
+        or before.shape != coordinates.shape
+        or not weights.size
+        or not before.any(axis=0).all()
+    ):
         return np.argsort(weights, kind="stable")
     ones = np.ones(weights.size)
     return match(Components(ones, coordinates), Components(ones, before)).found_index
 
 
 def _random_topics(n_topics: int, frequencies: FloatArray, seed: int) -> FloatArray:
-    noise = np.random.default_rng([seed, n_topics]).standard_exponential((n_topics, frequencies.size))
+    noise = np.random.default_rng([seed, n_topics]).standard_exponential(
+        (n_topics, frequencies.size)
+    )
     topics: FloatArray = noise * frequencies
     topics /= topics.sum(axis=1, keepdims=True)
     return topics
 
 
 def onto_simplex(rows: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Project rows onto the simplex in place, and return with them the share of their mass that was negative.
+    """Project rows onto the simplex in place, and return with them the share of their mass that was
+    negative.
 
-    A row that is mostly negative is taken with the other sign. Then it is scaled to sum 1 and projected in the norm
-    Σ x²ᵥ/variancesᵥ, in which errors of words count by how uncertain they are: x becomes max(x − τ variances, 0), with
-    τ such that the sum is 1.
+    A row that is mostly negative is taken with the other sign. Then it is scaled to sum 1 and
+    projected in the norm Σ x²ᵥ/variancesᵥ, in which errors of words count by how uncertain they
+    are: x becomes max(x − τ variances, 0), with τ such that the sum is 1.
     """
     negative_share = np.empty(rows.shape[0])
     for index, row in enumerate(rows):
@@ -440,9 +525,12 @@ def onto_simplex(rows: FloatArray, variances: FloatArray) -> tuple[FloatArray, F
 
 
 def _project(row: FloatArray, variances: FloatArray) -> None:
-    """Replace x by max(x − τ v, 0) with sum 1; Newton's method finds τ, and from below it never overshoots."""
+    """Replace x by max(x − τ v, 0) with sum 1; Newton's method finds τ, and from below it never
+    overshoots.
+    """
     kept = np.flatnonzero(row > 0)
-    values, weights = row[kept], variances[kept]
+    values = row[kept]
+    weights = variances[kept]
     level = 0.0
     for _ in range(_MOST_NEWTON_STEPS):
         above = values > level * weights

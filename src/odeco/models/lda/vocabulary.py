@@ -1,8 +1,8 @@
 """Split texts into words, count them, and select the words that distinguish topics.
 
-How texts are split does not depend on the documents, and has a name (`Tokenizer`). A model with its vocabulary and that
-name is therefore all that is needed to count the words of new documents in the same way. The defaults here are those
-of the command as well.
+How texts are split does not depend on the documents, and has a name (`Tokenizer`). A model with its
+vocabulary and that name is therefore all that is needed to count the words of new documents in the
+same way. The defaults here are those of the command as well.
 """
 
 from __future__ import annotations
@@ -26,35 +26,55 @@ from odeco.online.dask.partitions import SelectedColumns
 #: Number of Gibbs sweeps.
 MAX_ITER = 50
 
-#: A word is kept if at least this many documents contain it, and at most this share of them; and the most words.
-MIN_DOCUMENTS, MAX_SHARE, MAX_WORDS = 5, 0.3, 50_000
+#: A word is kept if at least this many documents contain it, and at most this share of them; and
+#: the most words.
+MIN_DOCUMENTS = 5
+MAX_SHARE = 0.3
+MAX_WORDS = 50_000
 
 #: Number of words of a topic that are shown.
 TOP_WORDS = 10
 
-#: How far relevance goes by probability (1) or by lift (0); of 0.2 to 1, readers named topics best at 0.6 (Sievert and
-#: Shirley, *LDAvis*, 2014).
+#: How far relevance goes by probability (1) or by lift (0); of 0.2 to 1, readers named topics best
+#: at 0.6 (Sievert and Shirley, *LDAvis*, 2014).
 RELEVANCE = 0.6
 
 
 Words = NDArray[np.str_]
 
-#: How texts are split: into lowercased words, by `WORD`; or at blanks, into what is between them, unchanged. A model
-#: file holds this name and no pattern, as matching a pattern from an untrusted file could take forever.
+#: How texts are split: into lowercased words, by `WORD`; or at blanks, into what is between them,
+#: unchanged. A model file holds this name and no pattern, as matching a pattern from an untrusted
+#: file could take forever.
 Tokenizer = Literal["words", "blanks"]
 
 
-#: Longer words are left out: they are keys, addresses or binary data, and an array of texts takes the memory of its
-#: longest for each.
+#: Longer words are left out: they are keys, addresses or binary data, and an array of texts takes
+#: the memory of its longest for each.
 MAX_WORD_LENGTH = 200
 
-#: A word begins with a letter, goes on with letters, digits and underscores, and has from two to 200 characters. What
-#: follows an apostrophe is left out ("don't" is "don"). Capitals count as small letters.
+#: A word begins with a letter, goes on with letters, digits and underscores, and has from two to
+#: 200 characters. What follows an apostrophe is left out ("don't" is "don"). Capitals count as
+#: small letters.
 WORD = rf"(?u)(?<!['’])\b[^\W\d_]\w{{1,{MAX_WORD_LENGTH - 1}}}(?!\w)"
 
-#: `WORD` leaves these of contracted words; the list of stop words of scikit-learn does not have them.
+#: `WORD` leaves these of contracted words; the list of stop words of scikit-learn does not have
+#: them.
 _CONTRACTED = (
-    *("ain", "aren", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "isn", "shouldn", "wasn", "weren"),
+    *(
+        "ain",
+        "aren",
+        "couldn",
+        "didn",
+        "doesn",
+        "don",
+        "hadn",
+        "hasn",
+        "haven",
+        "isn",
+        "shouldn",
+        "wasn",
+        "weren",
+    ),
     "wouldn",
 )
 
@@ -92,14 +112,16 @@ def count_words(
     tokenizer: Tokenizer = "words",
     allow_empty: bool = False,
 ) -> CountedWords:
-    """Count the words of texts: all of them in alphabetical order, or the given ones in their order.
+    """Count the words of texts: all of them in alphabetical order, or the given ones in their
+    order.
 
     Parameters
     ----------
     texts : iterable of str
         The documents. They are read once and not kept.
     words : sequence of str, optional
-        The words to count, each once, in lower case unless texts are split at blanks. Other words are ignored.
+        The words to count, each once, in lower case unless texts are split at blanks. Other words
+        are ignored.
     tokenizer : {"words", "blanks"}
         How texts are split; see `Tokenizer`.
     allow_empty : bool
@@ -127,11 +149,13 @@ def count_words(
         if not str(error).startswith("empty vocabulary"):
             raise
         if n_read and allow_empty:
-            return CountedWords(sparse.csr_array((n_read, 0), dtype=np.int64), np.array([], dtype=np.str_), 0)
+            return CountedWords(
+                sparse.csr_array((n_read, 0), dtype=np.int64), np.array([], dtype=np.str_), 0
+            )
         if n_read:
             raise VocabularyError(
-                f"The documents must hold words: two letters or more. Got none in {n_read:,} documents. "
-                "Check what was read."
+                f"The documents must hold words: two letters or more. Got none in {n_read:,} "
+                "documents. Check what was read."
             ) from None
     if n_read == 0:
         raise VocabularyError("There must be at least one document. Got none. Check what was read.")
@@ -193,19 +217,23 @@ def select_vocabulary(
         places = np.sort(places[np.argsort(-totals[places], kind="stable")[:max_words]])
     if places.size == 0:
         raise VocabularyError(
-            f"At least one word must be in {min_documents:,} of the {n_documents:,} documents or more, in at most "
-            f"{max_share:.0%} of them, and no stop word. None of the {words.size:,} words is. "
-            "Lower min_documents, raise max_share, or pass more documents."
+            f"At least one word must be in {min_documents:,} of the {n_documents:,} documents or "
+            f"more, in at most {max_share:.0%} of them, and no stop word. None of the "
+            f"{words.size:,} words is. Lower min_documents, raise max_share, or pass more "
+            "documents."
         )
     return places
 
 
 def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
-    """Return the counts of the given words, in their order; a column whose word differs only in capitals counts too.
+    """Return the counts of the given words, in their order; a column whose word differs only in
+    capitals counts too.
 
     Examples
     --------
-    >>> counted = CountedWords(sparse.csr_array(np.array([[1, 2, 4]])), np.array(["Cat", "dog", "cat"]), 3)
+    >>> counted = CountedWords(
+    ...     sparse.csr_array(np.array([[1, 2, 4]])), np.array(["Cat", "dog", "cat"]), 3
+    ... )
     >>> select_words(counted, ["horse", "cat"]).counts.toarray().tolist()
     [[0, 5]]
     """
@@ -220,7 +248,8 @@ def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
         counts: Any = SelectedColumns(counted.counts, move)
     else:
         counts = sparse.csr_array(counted.counts @ move)
-        counts.sort_indices()  # the Gibbs sweeps draw the topics of words in the order in which they are stored
+        # the Gibbs sweeps draw the topics of words in the order in which they are stored
+        counts.sort_indices()
     return CountedWords(counts, np.array(words, dtype=np.str_), counted.n_found)
 
 
@@ -229,21 +258,27 @@ def as_words(lines: Iterable[str], tokenizer: Tokenizer = "words") -> list[str]:
 
     They are lowercased, as words of texts are, unless texts are split at blanks.
     """
-    clean = dict.fromkeys(line.strip().lower() if tokenizer == "words" else line.strip() for line in lines)
+    clean = dict.fromkeys(
+        line.strip().lower() if tokenizer == "words" else line.strip() for line in lines
+    )
     clean.pop("", None)
     if not clean:
-        raise VocabularyError("A vocabulary must hold at least one word. Got none. Write one word per line.")
+        raise VocabularyError(
+            "A vocabulary must hold at least one word. Got none. Write one word per line."
+        )
     check_word_lengths(clean)
     return list(clean)
 
 
 def check_word_lengths(words: Iterable[str]) -> None:
-    """Raise if a word is too long: an array of texts takes the memory of its longest text for each."""
+    """Raise if a word is too long: an array of texts takes the memory of its longest text for
+    each.
+    """
     longest = max(words, key=len, default="")
     if len(longest) > MAX_WORD_LENGTH:
         raise VocabularyError(
-            f"A word must have at most {MAX_WORD_LENGTH:,} characters. Got one of {len(longest):,}, "
-            f"{longest[:20]!r}…. Leave it out, or shorten it."
+            f"A word must have at most {MAX_WORD_LENGTH:,} characters. Got one of "
+            f"{len(longest):,}, {longest[:20]!r}…. Leave it out, or shorten it."
         )
 
 
@@ -253,5 +288,7 @@ def numbered(n_words: int) -> Words:
 
 
 def n_unreachable(words: Iterable[str]) -> int:
-    """Return the number of words that `count_words` finds in no text, because they do not match `WORD`."""
+    """Return the number of words that `count_words` finds in no text, because they do not match
+    `WORD`.
+    """
     return sum(1 for word in words if word != word.lower() or re.fullmatch(WORD, word) is None)

@@ -1,12 +1,13 @@
 """Communities are learnt as topics: a node is a document, and its neighbours are the words.
 
-In the mixed-membership block model two nodes are linked with probability πᵢᵀ B πⱼ. Given the memberships of node i, its
-neighbours are independent, and each is drawn in two steps: a community a with a probability that grows with πᵢₐ, then a
-node j with a probability in proportion to (B πⱼ)ₐ, the *profile* of the community. That is latent Dirichlet allocation
-with profiles for topics. Its third moment, over ordered triples of neighbours of one node, counts three-stars
-(Anandkumar, Ge, Hsu and Kakade 2014; Huang et al. 2015); it is projected on a few directions and never formed. The
-nodes that are linked to are those that link, so a link is used twice, once from either end; `blocks.agree` makes both
-agree.
+In the mixed-membership block model two nodes are linked with probability πᵢᵀ B πⱼ. Given the
+memberships of node i, its neighbours are independent, and each is drawn in two steps: a community a
+with a probability that grows with πᵢₐ, then a node j with a probability in proportion to (B πⱼ)ₐ,
+the *profile* of the community. That is latent Dirichlet allocation with profiles for topics. Its
+third moment, over ordered triples of neighbours of one node, counts three-stars (Anandkumar, Ge,
+Hsu and Kakade 2014; Huang et al. 2015); it is projected on a few directions and never formed. The
+nodes that are linked to are those that link, so a link is used twice, once from either end;
+`blocks.agree` makes both agree.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from odeco.models.mmsb.display import describe
 from odeco.models.mmsb.graph import GraphContext, LinkStream, as_adjacency
 from odeco.models.mmsb.partition import count_communities, likeliest_partition, link_rates
 from odeco.models.mmsb.private import FOUND, find_private_communities
-from odeco.privacy.ledger_file import PureGuarantee
+from odeco.privacy.guarantee import PureGuarantee
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
@@ -60,12 +61,14 @@ class CommunityParams(State):
     labels : array of int
         The block of each node in the likeliest partition that was found.
     distinguishable : int
-        Number of communities and parts of communities that links distinguish from chance; 0 if k was given.
+        Number of communities and parts of communities that links distinguish from chance; 0 if k
+        was given.
     deviations : float
-        How far the weakest community is above chance, in standard deviations of random graphs, if k was selected.
+        How far the weakest community is above chance, in standard deviations of random graphs, if k
+        was selected.
     link_rates : array, k x k, or None
-        Links for each pair of nodes of two communities, each node counted where its share is largest; None for those of
-        `blocks`.
+        Links for each pair of nodes of two communities, each node counted where its share is
+        largest; None for those of `blocks`.
     """
 
     profiles: FloatArray = array_field("k", "n_features", low=0, high=1)
@@ -79,8 +82,13 @@ class CommunityParams(State):
     link_rates: FloatArray | None = array_field("k", "k", low=0, default=None)
 
     def check(self) -> None:
-        """Raise `ValueError` unless there is a community, each has a prior, and each node is in one."""
-        require(self.prior.size > 0 and bool(np.all(self.prior > 0)), "it must have communities, each with a prior")
+        """Raise `ValueError` unless there is a community, each has a prior, and each node is in
+        one.
+        """
+        require(
+            self.prior.size > 0 and bool(np.all(self.prior > 0)),
+            "it must have communities, each with a prior",
+        )
         require(bool(np.all(self.labels < self.prior.size)), "its nodes must be in its communities")
 
 
@@ -90,8 +98,10 @@ class CommunitySpec(Spec):
     Params: ClassVar = CommunityParams
     Context: ClassVar = GraphContext
     Stream: ClassVar = LinkStream
-    first_block, next_block = 2**18, 2**18
-    record, component = "node", "community"
+    first_block = 2**18
+    next_block = 2**18
+    record = "node"
+    component = "community"
     mechanism = "randomised response"
     Guarantee: ClassVar = PureGuarantee
     protected = "edge"
@@ -104,17 +114,21 @@ class CommunitySpec(Spec):
     def fit(self, data: Any, base: Any, seed: int) -> Fit:
         """Learn communities from a symmetric CSR array of links, or raise if it has none."""
         if not data.nnz:
-            raise ValueError("A graph must have links for communities to be found. It has none. Pass another.")
-        k, concentration = self.settings.n_components, self.settings.concentration
+            raise ValueError(
+                "A graph must have links for communities to be found. It has none. Pass another."
+            )
+        k = self.settings.n_components
+        concentration = self.settings.concentration
         if k != "auto" and k > data.shape[0]:
             raise ValueError(
-                f"There must be at least as many nodes as communities. Got {data.shape[0]} nodes and n_components={k}. "
-                "Pass fewer communities."
+                f"There must be at least as many nodes as communities. Got {data.shape[0]} nodes "
+                f"and n_components={k}. Pass fewer communities."
             )
         if float(data.sum(axis=1).max()) < FEWEST_WORDS:
             raise ValueError(
-                "A node of the graph must have three links: communities are found from triples of neighbours. Got "
-                f"{data.shape[0]} nodes with at most two links each. Pass a graph with more links."
+                "A node of the graph must have three links: communities are found from triples "
+                f"of neighbours. Got {data.shape[0]} nodes with at most two links each. Pass a "
+                "graph with more links."
             )
         # There are no more communities than nodes with three links.
         most = LocalCorpus(data, self._as_topics(1, None)).sums().n_supported
@@ -144,32 +158,46 @@ class CommunitySpec(Spec):
         """Require what flips of pairs can do."""
         if self.settings.delta is not None:
             raise ValueError(
-                "Private communities have δ = 0: pairs of nodes are flipped at random, and nothing else is released. "
-                f"Got delta={self.settings.delta!r}. Leave it out."
+                "Private communities have δ = 0: pairs of nodes are flipped at random, and "
+                f"nothing else is released. Got delta={self.settings.delta!r}. Leave it out."
             )
         if self.settings.epsilon > _MAX_EPSILON:
             raise ValueError(
-                f"`epsilon` of private communities must be at most {_MAX_EPSILON:g}: with more, no pair is ever "
-                f"flipped. Got {self.settings.epsilon!r}. Lower it."
+                f"`epsilon` of private communities must be at most {_MAX_EPSILON:g}: with more, "
+                f"no pair is ever flipped. Got {self.settings.epsilon!r}. Lower it."
             )
 
-    def learn_privately(self, holder: Any, context: GraphContext, releaser: Releaser, *, seed: int) -> Fit:
+    def learn_privately(
+        self, holder: Any, context: GraphContext, releaser: Releaser, *, seed: int
+    ) -> Fit:
         """Learn from pairs of nodes that were flipped at random."""
         k = int(self.settings.n_components)
         fields, n_clear = find_private_communities(holder, releaser, k, seed=seed)
         params = CommunityParams(**fields)  # type: ignore[arg-type]
-        found, share = len(params.prior), float(params.memberships.max(axis=1).mean())
+        found = len(params.prior)
+        share = float(params.memberships.max(axis=1).mean())
         init = f"flipped pairs of nodes; {n_clear} of {k} directions stand clear of noise" + (
-            f", and about {share:.0%} of nodes are in their own of {found} communities" if found > 1 else ""
+            f", and about {share:.0%} of nodes are in their own of {found} communities"
+            if found > 1
+            else ""
         )
-        return Fit(params, context, Info(holder.n_records, converged=n_clear == k and share >= FOUND, init=init))
+        return Fit(
+            params,
+            context,
+            Info(holder.n_records, converged=n_clear == k and share >= FOUND, init=init),
+        )
 
     def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
         """Return the memberships of nodes, from their links to the nodes of the model."""
-        n_iterations, n_jobs = self.settings.max_inference_iter, self.settings.n_jobs or -1
-        return document_topics(links, params.profiles, params.prior, n_iterations=n_iterations, n_jobs=n_jobs)
+        n_iterations = self.settings.max_inference_iter
+        n_jobs = self.settings.n_jobs or -1
+        return document_topics(
+            links, params.profiles, params.prior, n_iterations=n_iterations, n_jobs=n_jobs
+        )
 
-    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
+    def describe(
+        self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None
+    ) -> Description:
         """Return communities in words and pictures."""
         described = describe(fit.params, names)
         if privacy is None:
@@ -180,8 +208,13 @@ class CommunitySpec(Spec):
     def verify(self, state: Any) -> None:
         """Raise `ValueError` if a fit contradicts the number of nodes of its graph."""
         if isinstance(state, Fit):
-            require(state.context.n_nodes == len(state.params.degrees), "its nodes must be those of its context")
+            require(
+                state.context.n_nodes == len(state.params.degrees),
+                "its nodes must be those of its context",
+            )
 
     def _as_topics(self, k: int, concentration: float | None) -> LdaSettings:
         """Return the settings of the topic model that communities are."""
-        return LdaSettings(k, concentration, self.settings.n_sweeps, n_jobs=self.settings.n_jobs or -1)
+        return LdaSettings(
+            k, concentration, self.settings.n_sweeps, n_jobs=self.settings.n_jobs or -1
+        )

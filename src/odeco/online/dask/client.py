@@ -1,4 +1,6 @@
-"""The cluster: its client, its number of threads, its faults, and the versions that all machines must share."""
+"""The cluster: its client, its number of threads, its faults, and the versions that all machines
+must share.
+"""
 
 from __future__ import annotations
 
@@ -42,33 +44,48 @@ class Cluster:
 
     @property
     def n_threads(self) -> int:
-        """The number of tasks that can run at a time; at least 1, since workers may still be starting."""
+        """The number of tasks that can run at a time; at least 1, since workers may still be
+        starting.
+        """
         return max(1, sum(int(number) for number in self.client.nthreads().values()))
 
     @cached_property
     def versions(self) -> tuple[tuple[str, str], ...]:
-        """What all workers must share with the client, and which kernels with each other; raise if those differ."""
+        """What all workers must share with the client, and which kernels with each other; raise if
+        those differ.
+        """
         found = self.client.run(blas_kernels, on_error="ignore")
         if len(set(found.values())) > 1:
             raise ClusterError(
-                "Workers must use the same kernels of linear algebra, or results would depend on who computes what. "
-                f"Got {' and '.join(sorted(set(found.values())))}. {_SAME_KERNELS}"
+                "Workers must use the same kernels of linear algebra, or results would depend on "
+                f"who computes what. Got {' and '.join(sorted(set(found.values())))}. "
+                f"{_SAME_KERNELS}"
             )
         return (*versions(), *((_KERNELS, kernels) for kernels in set(found.values())))
 
     def hold(self, value: Any) -> Any:
-        """Return a value as the result of a task: workers get it from each other, and it can be computed again."""
+        """Return a value as the result of a task: workers get it from each other, and it can be
+        computed again.
+        """
         config = import_module("dask.config")
-        with config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):  # it is sent once
+        with config.set(
+            {"distributed.admin.large-graph-warning-threshold": "1TB"}
+        ):  # it is sent once
             return self.submit(_itself, value, name="block")
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, name: str, priority: int = 0) -> Any:
+    def submit(
+        self, function: Callable[..., Any], *arguments: Any, name: str, priority: int = 0
+    ) -> Any:
         """Return the future of a call, with a key of its own."""
         key = f"odeco-{name}-{uuid4().hex}"
         return self.client.submit(function, *arguments, key=key, pure=False, priority=priority)
 
-    def compute(self, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]], *, name: str) -> list[Any]:
-        """Return the futures of calls whose arguments may be parts of Dask collections, from one graph for all."""
+    def compute(
+        self, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]], *, name: str
+    ) -> list[Any]:
+        """Return the futures of calls whose arguments may be parts of Dask collections, from one
+        graph for all.
+        """
         delayed = import_module("dask").delayed
         lazy = [
             delayed(function, pure=False)(*arguments, dask_key_name=f"odeco-{name}-{uuid4().hex}")
@@ -86,14 +103,15 @@ def find_cluster(client: Any = None) -> Cluster:
             client = distributed.get_client()
         except ValueError:
             raise ValueError(
-                "A client of a Dask cluster must be running to read a Dask collection. There is none. Make one with "
-                "dask.distributed.Client(), or pass `client`."
+                "A client of a Dask cluster must be running to read a Dask collection. There is "
+                "none. Make one with dask.distributed.Client(), or pass `client`."
             ) from None
     if isinstance(client, Cluster):
         return client
     if not isinstance(client, distributed.Client) or client.asynchronous:
         raise TypeError(
-            f"`client` must be a dask.distributed.Client that is not asynchronous. Got {type(client).__name__}."
+            "`client` must be a dask.distributed.Client that is not asynchronous. Got "
+            f"{type(client).__name__}."
         )
     return Cluster(client)
 
@@ -110,39 +128,49 @@ def wait_for(future: Any) -> bool:
 
 @contextmanager
 def cluster_faults(cluster: Cluster) -> Iterator[None]:
-    """Turn the faults of a cluster into a `ClusterError` that says what happened; errors of a task pass unchanged."""
+    """Turn the faults of a cluster into a `ClusterError` that says what happened; errors of a task
+    pass unchanged.
+    """
     try:
         yield
     except ClusterError:
         raise
     except MemoryError as error:
         raise ClusterError(
-            f"Workers must have memory for their tasks. One has too little ({_clause(error)}). Make the blocks "
-            "smaller, or give the workers more memory."
+            f"Workers must have memory for their tasks. One has too little ({_clause(error)}). "
+            "Make the blocks smaller, or give the workers more memory."
         ) from error
     except Exception as error:
         if isinstance(error, import_distributed().scheduler.KilledWorker):
             raise ClusterError(
-                f"Workers must stay alive during a task. {MAX_TRIES} times one died ({_clause(error)}). Too little "
-                "memory is the usual reason: make the blocks smaller, or give the workers more memory; their logs say "
-                "more."
+                f"Workers must stay alive during a task. {MAX_TRIES} times one died "
+                f"({_clause(error)}). Too little memory is the usual reason: make the blocks "
+                "smaller, or give the workers more memory; their logs say more."
             ) from error
         lost = (CancelledError, import_distributed().comm.CommClosedError)
-        if isinstance(error, lost) or cluster.client.status != "running" or "trying to connect" in str(error):
+        if (
+            isinstance(error, lost)
+            or cluster.client.status != "running"
+            or "trying to connect" in str(error)
+        ):
             raise ClusterError(
-                "The scheduler of the cluster must be reachable during a run. It is not reachable any more "
-                f"({_clause(error)}). Start it again, and make a new client."
+                "The scheduler of the cluster must be reachable during a run. It is not "
+                f"reachable any more ({_clause(error)}). Start it again, and make a new client."
             ) from error
         raise
 
 
 def _clause(error: BaseException) -> str:
     text = str(error).strip().rstrip(".").splitlines()
-    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+    if text:
+        return f"{type(error).__name__}: {text[0][:200]}"
+    return type(error).__name__
 
 
 def tried_again(run: Callable[[], Answer]) -> Answer:
-    """Return the result of `run`, which is repeated if Dask has given up a task because several workers died."""
+    """Return the result of `run`, which is repeated if Dask has given up a task because several
+    workers died.
+    """
     killed = import_distributed().scheduler.KilledWorker
     for _ in range(MAX_TRIES - 1):
         try:
@@ -153,16 +181,23 @@ def tried_again(run: Callable[[], Answer]) -> Answer:
 
 
 def result_of(future: Any, *, fetch: bool = True) -> Any:
-    """Return the result of a future that is done, or None if it stays on its worker; raise the error of its task."""
+    """Return the result of a future that is done, or None if it stays on its worker; raise the
+    error of its task.
+    """
     try:
-        return future.result() if fetch or future.status != "finished" else None
+        if fetch or future.status != "finished":
+            return future.result()
+        return None
     except Exception as error:
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, ModuleNotFoundError) and (cause.name or "").partition(".")[0] == "odeco":
+            if (
+                isinstance(cause, ModuleNotFoundError)
+                and (cause.name or "").partition(".")[0] == "odeco"
+            ):
                 raise ModuleNotFoundError(
-                    f"odeco {__version__} must be installed on the scheduler and on all workers. On one of them it is "
-                    "not found. Install it there.",
+                    f"odeco {__version__} must be installed on the scheduler and on all workers. "
+                    "On one of them it is not found. Install it there.",
                     name="odeco",
                 ) from error
             cause = cause.__cause__
@@ -175,7 +210,8 @@ def import_distributed() -> Any:
         return import_module("distributed")
     except ImportError as error:
         raise ModuleNotFoundError(
-            "Rows on a cluster need Dask, which is not installed: pip install 'odeco[dask]'.", name="distributed"
+            "Rows on a cluster need Dask, which is not installed: pip install 'odeco[dask]'.",
+            name="distributed",
         ) from error
 
 
@@ -192,37 +228,47 @@ def versions() -> tuple[tuple[str, str], ...]:
 
 @cache
 def blas_kernels() -> str:
-    """Return the kernels that the linear algebra library has chosen for this processor, and a checksum of their bits.
+    """Return the kernels that the linear algebra library has chosen for this processor, and a
+    checksum of their bits.
 
-    With other kernels, the sums of a product have another order, and so other last bits. Which libraries are loaded
-    depends on what else a worker has done. So SciPy's is loaded first, and those of other packages do not count.
+    With other kernels, the sums of a product have another order, and so other last bits. Which
+    libraries are loaded depends on what else a worker has done. So SciPy's is loaded first, and
+    those of other packages do not count.
     """
     import_module("scipy.linalg")
     loaded = [each for each in threadpool_info() if each["user_api"] == "blas"]
     own = [each for each in loaded if "numpy" in each["filepath"] or "scipy" in each["filepath"]]
     libraries = own or loaded[:1]
-    chosen = sorted({f"{each['internal_api']} {each.get('architecture', '')}".strip() for each in libraries})
+    chosen = sorted(
+        {f"{each['internal_api']} {each.get('architecture', '')}".strip() for each in libraries}
+    )
     rng = np.random.default_rng(0)
-    left, right = rng.standard_normal((61, 531)), rng.standard_normal((531, 53))
+    left = rng.standard_normal((61, 531))
+    right = rng.standard_normal((531, 53))
     with one_blas_thread():
-        products = [(left.astype(kind) @ right.astype(kind)).tobytes() for kind in (np.float64, np.float32)]
+        products = [
+            (left.astype(kind) @ right.astype(kind)).tobytes() for kind in (np.float64, np.float32)
+        ]
     return f"{', '.join(chosen)} ({zlib.crc32(b''.join(products)):08x})"
 
 
 def check_versions(expected: Iterable[tuple[str, str]]) -> None:
-    """Raise, on a worker, if its versions are not those of the client, or its kernels not those of other workers."""
+    """Raise, on a worker, if its versions are not those of the client, or its kernels not those of
+    other workers.
+    """
     own = dict(versions()) | {_KERNELS: blas_kernels()}
     for name, wanted in expected:
         found = own[name]
         if found != wanted and name == _KERNELS:
             raise RuntimeError(
-                f"Workers must use the same kernels of linear algebra. Others use {wanted}, the worker on "
-                f"{platform.node()} uses {found}. {_SAME_KERNELS}"
+                f"Workers must use the same kernels of linear algebra. Others use {wanted}, the "
+                f"worker on {platform.node()} uses {found}. {_SAME_KERNELS}"
             )
         if found != wanted:
             raise RuntimeError(
-                f"{name} must have the same version on the client and on all workers. The client has {wanted}, the "
-                f"worker on {platform.node()} has {found}. Install {name} {wanted} there."
+                f"{name} must have the same version on the client and on all workers. The client "
+                f"has {wanted}, the worker on {platform.node()} has {found}. Install {name} "
+                f"{wanted} there."
             )
 
 

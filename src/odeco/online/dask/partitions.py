@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import pickle
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from odeco.online.dask.client import Cluster, cluster_faults, find_cluster, trie
 from odeco.online.dask.pieces import Piece, PrivateFault, run_silently
 from odeco.online.dask.tasks import Order, PrivateError, ask
 from odeco.online.tree import rows_per_chunk
-from odeco.online.weights import roots_of
 from odeco.privacy.holders.lanes import Lane, Span
 from odeco.privacy.sources import PrivateRows
 
@@ -74,18 +72,23 @@ class ClusterRows(Protocol):
         """Return a short string that very probably changes if the rows do."""
 
     def renewed(self) -> ClusterRows:
-        """Return the same rows under new keys, so that a task that Dask has given up is computed again."""
+        """Return the same rows under new keys, so that a task that Dask has given up is computed
+        again.
+        """
 
     def add_lanes(
         self, lane: Lane, spans: Sequence[Span], height: int, chosen: IndexArray | None = None
     ) -> Iterator[FloatArray]:
-        """Let workers add up spans of rows for a private run; see `odeco.privacy.holders.lanes.RemoteRows`."""
+        """Let workers add up spans of rows for a private run; see
+        `odeco.privacy.holders.lanes.RemoteRows`.
+        """
 
 
 #: What is wrong with files whose reader names rows in its errors.
 NOT_SILENT = (
-    "Rows in files must be opened by odeco.privacy.open_private for a private run. Got files whose errors name rows. "
-    "Pass odeco.online.dask.as_cluster_rows(open_private(paths), client), or a Dask collection."
+    "Rows in files must be opened by odeco.privacy.open_private for a private run. Got files "
+    "whose errors name rows. Pass odeco.online.dask.as_cluster_rows(open_private(paths), client), "
+    "or a Dask collection."
 )
 
 
@@ -105,7 +108,8 @@ class _Rows:
     ) -> Iterator[FloatArray]:
         """Let workers add up spans of rows for a private run, and yield the sums in order.
 
-        Rows, and sums without noise, are all that workers have. The ledger, the noise and everything after it are here.
+        Rows, and sums without noise, are all that workers have. The ledger, the noise and
+        everything after it are here.
         """
         if not self.silent:
             raise ValueError(NOT_SILENT)
@@ -120,11 +124,15 @@ class _Rows:
 def add_lane(task: Any, lane: Lane, pieces: list[Piece], blocks: list[Any]) -> Any:
     """Return the sum over one span of private rows, on a worker."""
     versions, height = task
-    return run_silently(lambda rows: lane(pieces[0].first, cut_into(rows, height)), versions, pieces, blocks)
+    return run_silently(
+        lambda rows: lane(pieces[0].first, cut_into(rows, height)), versions, pieces, blocks
+    )
 
 
 class FileRows(_Rows):
-    """The rows of files on storage that client and workers share. The client reads their headers only."""
+    """The rows of files on storage that client and workers share. The client reads their headers
+    only.
+    """
 
     in_files = True
 
@@ -139,15 +147,18 @@ class FileRows(_Rows):
         in_order = source.n_rows is None or pieces_of(source, 0, 0) is None or _is_csv(source)
         if in_order:
             raise SourceError(
-                f"Rows for a cluster must be in files whose headers state their number: .npy, .npz, .parquet, "
-                f".arrow or svmlight. Got {self.name}. Convert it."
+                "Rows for a cluster must be in files whose headers state their number: .npy, "
+                f".npz, .parquet or .arrow. Got {self.name}. Convert it."
             )
-        self.n_rows, self.n_features, self.cluster = source.n_rows, source.n_features, cluster
+        self.n_rows = source.n_rows
+        self.n_features = source.n_features
+        self.cluster = cluster
         self.columns: tuple[str, ...] | None = getattr(source, "columns", None)
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
         """Return the files that hold these rows, and where in them."""
-        found, first = [], start
+        found = []
+        first = start
         for file, begins, ends in pieces_of(self._source, start, stop) or []:
             found.append(Piece(file, begins, ends, first))
             first += ends - begins
@@ -170,7 +181,8 @@ def _is_csv(source: Any) -> bool:
 class BlockRows(_Rows):
     """The rows of blocks that Dask computes when they are needed, and may compute again."""
 
-    in_files, silent = False, True
+    in_files = False
+    silent = True
 
     def __init__(
         self,
@@ -183,33 +195,54 @@ class BlockRows(_Rows):
         cluster: Cluster,
         columns: tuple[str, ...] | None = None,
     ) -> None:
-        self._blocks, self._edges = list(blocks), list(itertools.accumulate(counts, initial=0))
+        self._blocks = list(blocks)
+        self._edges = list(itertools.accumulate(counts, initial=0))
         self._counts = list(counts)
-        self.n_rows, self.n_features, self.sparse = self._edges[-1], n_features, sparse
-        self.name, self.cluster, self.columns = name, cluster, columns
+        self.n_rows = self._edges[-1]
+        self.n_features = n_features
+        self.sparse = sparse
+        self.name = name
+        self.cluster = cluster
+        self.columns = columns
         if not (self.n_rows and n_features):
             raise SourceError(
-                f"Rows must have at least one row and one column. Got {self.n_rows:,} x {n_features:,} in {name}."
+                f"Rows must have at least one row and one column. Got {self.n_rows:,} x "
+                f"{n_features:,} in {name}."
             )
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
-        """Return the blocks that hold these rows; of a block with other rows too, a part that is cut on its worker."""
+        """Return the blocks that hold these rows; of a block with other rows too, a part that is
+        cut on its worker.
+        """
         cut = import_module("dask").delayed(_cut, pure=True)
-        found, number = [], bisect_right(self._edges, start) - 1
+        found = []
+        number = bisect_right(self._edges, start) - 1
         while start < stop:
-            begins, ends = self._edges[number], min(stop, self._edges[number + 1])
-            block, size = self._blocks[number], ends - start
+            begins = self._edges[number]
+            ends = min(stop, self._edges[number + 1])
+            block = self._blocks[number]
+            size = ends - start
             if size:
                 whole = size == self._edges[number + 1] - begins
-                found.append(Piece(block if whole else cut(block, start - begins, ends - begins), 0, size, start))
-            start, number = ends, number + 1
+                found.append(
+                    Piece(
+                        block if whole else cut(block, start - begins, ends - begins),
+                        0,
+                        size,
+                        start,
+                    )
+                )
+            start = ends
+            number = number + 1
         return found
 
     def fingerprint(self) -> str:
         """Return kind and shape, and a digest of the first row, the last and one between them."""
         places = sorted({0, self.n_rows // 2, self.n_rows - 1})
         digest = hashlib.sha256()
-        for row in _computed(self, lambda rows: [rows.pieces(place, place + 1)[0].source for place in places]):
+        for row in _computed(
+            self, lambda rows: [rows.pieces(place, place + 1)[0].source for place in places]
+        ):
             parts = (row.indices, row.data) if is_sparse(row) else (np.asarray(row),)
             for part in parts:
                 digest.update(np.ascontiguousarray(part).tobytes())
@@ -219,9 +252,10 @@ class BlockRows(_Rows):
     def renewed(self) -> BlockRows:
         """Return the same rows under new keys.
 
-        Dask remembers that it gave up a task for as long as anybody wants its result, and does not try it again under
-        the same key. Here the graph of a block becomes the argument of one new task. (The `clone` of Dask leaves the
-        old keys inside fused tasks.) Blocks that are futures keep their keys: how they were computed is not known here.
+        Dask remembers that it gave up a task for as long as anybody wants its result, and does not
+        try it again under the same key. Here the graph of a block becomes the argument of one new
+        task. (The `clone` of Dask leaves the old keys inside fused tasks.) Blocks that are futures
+        keep their keys: how they were computed is not known here.
         """
         return BlockRows(
             [_renewed(block) for block in self._blocks],
@@ -249,11 +283,14 @@ def _compute_graph(graph: bytes) -> Any:
 
 
 def _computed(rows: BlockRows, lazy: Callable[[BlockRows], list[Any]]) -> list[Any]:
-    """Return the results of delayed values that depend on the blocks of rows; repeated if workers die."""
+    """Return the results of delayed values that depend on the blocks of rows; repeated if workers
+    die.
+    """
     current = [rows]
 
     def attempt() -> list[Any]:
-        rows, current[0] = current[0], current[0].renewed()
+        rows = current[0]
+        current[0] = current[0].renewed()
         results: list[Any] = rows.cluster.client.gather(rows.cluster.client.compute(lazy(rows)))
         return results
 
@@ -266,21 +303,32 @@ class _RowsOfOthers(_Rows):
 
     def __init__(self, rows: ClusterRows) -> None:
         self._rows = rows
-        self.n_rows, self.n_features, self.sparse = rows.n_rows, rows.n_features, rows.sparse
-        self.name, self.cluster, self.columns = rows.name, rows.cluster, rows.columns
-        self.in_files, self.silent = rows.in_files, rows.silent
+        self.n_rows = rows.n_rows
+        self.n_features = rows.n_features
+        self.sparse = rows.sparse
+        self.name = rows.name
+        self.cluster = rows.cluster
+        self.columns = rows.columns
+        self.in_files = rows.in_files
+        self.silent = rows.silent
 
 
 class ChosenRows(_RowsOfOthers):
-    """Some rows of others by their numbers, which must not fall where they are read together; some may be repeated."""
+    """Some rows of others by their numbers, which must not fall where they are read together; some
+    may be repeated.
+    """
 
     def __init__(self, rows: ClusterRows, chosen: IndexArray) -> None:
         super().__init__(rows)
-        self._chosen, self.n_rows = chosen, chosen.size
+        self._chosen = chosen
+        self.n_rows = chosen.size
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
-        """Return the pieces between the first and the last of these rows, with those that are chosen."""
-        numbers, found = self._chosen[start:stop], []
+        """Return the pieces between the first and the last of these rows, with those that are
+        chosen.
+        """
+        numbers = self._chosen[start:stop]
+        found = []
         for piece in self._rows.pieces(int(numbers[0]), int(numbers[-1]) + 1):
             size = piece.stop - piece.start
             first, last = np.searchsorted(numbers, [piece.first, piece.first + size])
@@ -298,46 +346,15 @@ class ChosenRows(_RowsOfOthers):
         return ChosenRows(self._rows.renewed(), self._chosen)
 
 
-class WeightedRows(_RowsOfOthers):
-    """Rows times the p-th roots of their weights (`odeco.online.weights`)."""
-
-    def __init__(self, rows: ClusterRows, weights: FloatArray, order: int) -> None:
-        super().__init__(rows)
-        self.silent = False
-        self._weights, self._order, self._roots = weights, order, roots_of(weights, order)
-
-    def pieces(self, start: int, stop: int) -> list[Piece]:
-        """Return the pieces of the rows, with the roots of their weights."""
-        pieces = self._rows.pieces(start, stop)
-        return [piece._replace(roots=self._roots[piece.first : piece.first + piece.n_rows]) for piece in pieces]
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the rows with that of the weights."""
-        return f"{self._rows.fingerprint()}:weights:{zlib.crc32(self._weights.tobytes()):08x}"
-
-    def renewed(self) -> WeightedRows:
-        """Return the same rows under new keys."""
-        return WeightedRows(self._rows.renewed(), self._weights, self._order)
-
-
-def weights_in_column(data: Any, name: str, client: Any) -> FloatArray:
-    """Return a column of files, or of a Dask dataframe: one number for each row comes to the client."""
-    if hasattr(data, "to_dask_array"):
-        return np.asarray(find_cluster(client).client.compute(chosen_columns(data, name, None)).result())[:, 0]
-    if type(data).__module__.partition(".")[0] == "dask" or isinstance(data, _Rows):
-        raise ValueError(
-            "`sample_weight` must be an array, or the name of a column of files or of a Dask dataframe. Got "
-            f"{name!r} and {type(data).__name__}. Pass an array, one number for each row."
-        )
-    return np.concatenate([np.asarray(block) for block in as_source(data, columns=name)])[:, 0]
-
-
 class SelectedColumns(_RowsOfOthers):
-    """Private rows whose columns are sums of columns of others: `columns`, times `rows` from the left."""
+    """Private rows whose columns are sums of columns of others: `columns`, times `rows` from the
+    left.
+    """
 
     def __init__(self, rows: ClusterRows, columns: Any) -> None:
         super().__init__(rows)
-        self._columns, self.n_features = columns, int(columns.shape[1])
+        self._columns = columns
+        self.n_features = int(columns.shape[1])
 
     def add_lanes(
         self, lane: Lane, spans: Sequence[Span], height: int, chosen: IndexArray | None = None
@@ -369,9 +386,10 @@ def as_cluster_rows(
 
     Parameters
     ----------
-    data : Dask array, Dask dataframe, path, list of paths, or what `from_delayed` or `open_private` returns
-        A Dask array may have any chunks, of NumPy arrays or of CSR arrays; a dataframe must hold numbers. Paths must
-        lead to the same files on all machines. Files for a private run are opened by `odeco.privacy.open_private`.
+    data : Dask array or dataframe, path, list of paths, result of `from_delayed` or `open_private`
+        A Dask array may have any chunks, of NumPy arrays or of CSR arrays; a dataframe must hold
+        numbers. Paths must lead to the same files on all machines. Files for a private run are
+        opened by `odeco.privacy.open_private`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
     columns, drop : sequence of str, optional
@@ -391,9 +409,13 @@ def as_cluster_rows(
                 raise source_error("column", "the Dask dataframe", column=column, what=dtype)
         data = data.to_dask_array(lengths=True)
     if not hasattr(data, "chunks"):
-        raise TypeError(f"Rows must be a Dask array or dataframe. Got {type(data).__name__}. Convert it.")
+        raise TypeError(
+            f"Rows must be a Dask array or dataframe. Got {type(data).__name__}. Convert it."
+        )
     if data.ndim != 2:
-        raise SourceError(f"The Dask array must have two axes, rows x columns. It has {data.ndim}. Reshape it.")
+        raise SourceError(
+            f"The Dask array must have two axes, rows x columns. It has {data.ndim}. Reshape it."
+        )
     if any(np.isnan(size) for size in data.chunks[0]):
         data = data.compute_chunk_sizes()
     if data.numblocks[1] > 1:
@@ -425,7 +447,8 @@ def from_delayed(
     n_features : int, optional
         Their width.
     n_rows : sequence of int, optional
-        The number of rows of each block. Without this or `n_features`, every block is computed once to count them.
+        The number of rows of each block. Without this or `n_features`, every block is computed once
+        to count them.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
 
@@ -435,31 +458,45 @@ def from_delayed(
     >>> blocks = [dask.delayed(scipy.sparse.load_npz)(path) for path in paths]  # doctest: +SKIP
     >>> odeco.decompose_stream(odeco.online.dask.from_delayed(blocks), 5)  # doctest: +SKIP
     """
-    dask, cluster = import_module("dask"), find_cluster(client)
+    dask = import_module("dask")
+    cluster = find_cluster(client)
     lazy = [block if hasattr(block, "dask") else dask.delayed(block) for block in blocks]
     if not lazy:
         raise SourceError("Rows must come in at least one block. Got none.")
     looks = dask.delayed(_look, pure=False)
     known = n_features is not None and n_rows is not None
-    unknown = BlockRows(lazy, [1] * len(lazy), 1, sparse=False, name="the delayed blocks", cluster=cluster)
-    shapes = _computed(unknown, lambda rows: [looks(block) for block in (rows._blocks[:1] if known else rows._blocks)])
+    unknown = BlockRows(
+        lazy, [1] * len(lazy), 1, sparse=False, name="the delayed blocks", cluster=cluster
+    )
+    shapes = _computed(
+        unknown,
+        lambda rows: [looks(block) for block in (rows._blocks[:1] if known else rows._blocks)],
+    )
     for shape in shapes:
         if isinstance(shape, PrivateFault):
             raise PrivateError(shape.text)
-    width, kinds = shapes[0][1], {shape[2] for shape in shapes}
+    width = shapes[0][1]
+    kinds = {shape[2] for shape in shapes}
     if n_features is not None:
         width = check_count("n_features", n_features)
-    counts = [shape[0] for shape in shapes] if n_rows is None else [check_count("n_rows", n, 0) for n in n_rows]
+    if n_rows is None:
+        counts = [shape[0] for shape in shapes]
+    else:
+        counts = [check_count("n_rows", n, 0) for n in n_rows]
     if len(counts) != len(lazy) or len(kinds) > 1:
         raise SourceError(
-            f"Blocks must be all dense or all CSR, with one number of rows each. Got {len(lazy)} blocks, "
-            f"{len(counts)} numbers and {len(kinds)} kinds."
+            f"Blocks must be all dense or all CSR, with one number of rows each. Got {len(lazy)} "
+            f"blocks, {len(counts)} numbers and {len(kinds)} kinds."
         )
-    return BlockRows(lazy, counts, width, sparse=kinds.pop(), name="the delayed blocks", cluster=cluster)
+    return BlockRows(
+        lazy, counts, width, sparse=kinds.pop(), name="the delayed blocks", cluster=cluster
+    )
 
 
 def _look(block: Any) -> Any:
-    return block if isinstance(block, PrivateFault) else (int(block.shape[0]), int(block.shape[1]), is_sparse(block))
+    if isinstance(block, PrivateFault):
+        return block
+    return (int(block.shape[0]), int(block.shape[1]), is_sparse(block))
 
 
 def _cut(block: Any, start: int, stop: int) -> Any:

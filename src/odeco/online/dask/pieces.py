@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odeco._util.threads import one_thread
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import IndexArray
 from odeco.errors import SourceError
 from odeco.io.rows import check_private_structure, row_slice, to_csr
 from odeco.io.source import Block, Source
 from odeco.online.dask.client import check_versions
-from odeco.online.weights import times_roots
 from odeco.privacy.sources import read_silently
 
 
@@ -27,11 +26,10 @@ class Piece(NamedTuple):
     start, stop : int
         Rows of the file; all rows of a block.
     first : int
-        The first of these rows, counted over all files or blocks; if only some are chosen, over all that are.
+        The first of these rows, counted over all files or blocks; if only some are chosen, over all
+        that are.
     chosen : array of int or None
         How often each of these rows counts; None if each counts once.
-    roots : array or None
-        What each row that counts is multiplied by: the root of its weight.
     """
 
     source: Any
@@ -39,25 +37,31 @@ class Piece(NamedTuple):
     stop: int
     first: int
     chosen: IndexArray | None = None
-    roots: FloatArray | None = None
 
     @property
     def n_rows(self) -> int:
         """The number of rows that count."""
-        return self.stop - self.start if self.chosen is None else int(self.chosen.sum())
+        if self.chosen is None:
+            return self.stop - self.start
+        return int(self.chosen.sum())
 
 
 def read(
-    pieces: list[Piece], blocks: list[Any], n_features: int, name: str, columns: tuple[str, ...] | None = None
+    pieces: list[Piece],
+    blocks: list[Any],
+    n_features: int,
+    name: str,
+    columns: tuple[str, ...] | None = None,
 ) -> Iterator[Block]:
-    """Yield the rows of pieces, checked; an error names the file, or the collection, and the row in it."""
+    """Yield the rows of pieces, checked; an error names the file, or the collection, and the row in
+    it.
+    """
     for number, piece in enumerate(pieces):
         if isinstance(piece.source, Source):
             found = _first_rows(piece.source.iterate_from(piece.start), piece.stop - piece.start)
         else:
             found = _GivenBlock(blocks[number], n_features, name, columns).iterate_from(piece.first)
-        found = found if piece.chosen is None else _chosen_rows(found, piece.chosen)
-        yield from found if piece.roots is None else _times(found, piece.roots)
+        yield from found if piece.chosen is None else _chosen_rows(found, piece.chosen)
 
 
 def _first_rows(blocks: Iterator[Block], left: int) -> Iterator[Block]:
@@ -75,18 +79,16 @@ def _chosen_rows(blocks: Iterator[Block], chosen: IndexArray) -> Iterator[Block]
         start += rows.shape[0]
 
 
-def _times(blocks: Iterator[Block], roots: FloatArray) -> Iterator[Block]:
-    start = 0
-    for rows in blocks:
-        yield times_roots(rows, roots[start : start + rows.shape[0]])
-        start += rows.shape[0]
-
-
 class _GivenBlock(Source):
     """A block of a Dask collection; errors count its rows from the first of the collection."""
 
-    def __init__(self, block: Any, n_features: int, name: str, columns: tuple[str, ...] | None) -> None:
-        self._block, self.n_features, self.name, self.columns = block, n_features, name, columns
+    def __init__(
+        self, block: Any, n_features: int, name: str, columns: tuple[str, ...] | None
+    ) -> None:
+        self._block = block
+        self.n_features = n_features
+        self.name = name
+        self.columns = columns
 
     def fingerprint(self) -> str:
         """Return the name; it is not used."""
@@ -97,11 +99,15 @@ class _GivenBlock(Source):
 
 
 def _as_array(block: Any) -> Any:
-    return to_csr(block) if hasattr(block, "tocsr") else np.ascontiguousarray(block)
+    if hasattr(block, "tocsr"):
+        return to_csr(block)
+    return np.ascontiguousarray(block)
 
 
 def check_count_of(pieces: list[Piece], n_rows: int, name: str) -> None:
-    """Raise if pieces have another number of rows than expected: rows would be counted twice, or lost."""
+    """Raise if pieces have another number of rows than expected: rows would be counted twice, or
+    lost.
+    """
     expected = sum(piece.n_rows for piece in pieces)
     if n_rows != expected:
         raise SourceError(_wrong_count(expected, pieces[0].first, n_rows, name))
@@ -109,13 +115,14 @@ def check_count_of(pieces: list[Piece], n_rows: int, name: str) -> None:
 
 def _wrong_count(expected: int, first: int, n_rows: int, name: str) -> str:
     return (
-        f"{name} must have {expected:,} rows from row {first:,} on. It has {n_rows:,}. Pass the number of rows of each "
-        "block, or leave it out, so that they are counted."
+        f"{name} must have {expected:,} rows from row {first:,} on. It has {n_rows:,}. Pass the "
+        "number of rows of each block, or leave it out, so that they are counted."
     )
 
 
 class PrivateFault(NamedTuple):
-    """What a task of a private run returns instead of raising; its text depends on public facts only.
+    """What a task of a private run returns instead of raising; its text depends on public facts
+    only.
 
     Dask writes what a task raises into the log of the worker, with the arguments of the task.
     """
@@ -123,8 +130,12 @@ class PrivateFault(NamedTuple):
     text: str
 
 
-def run_silently(work: Callable[[Iterator[Any]], Any], versions: Any, pieces: list[Piece], blocks: list[Any]) -> Any:
-    """Return what `work` makes of the rows of pieces, or a `PrivateFault`; it never raises, warns or logs."""
+def run_silently(
+    work: Callable[[Iterator[Any]], Any], versions: Any, pieces: list[Piece], blocks: list[Any]
+) -> Any:
+    """Return what `work` makes of the rows of pieces, or a `PrivateFault`; it never raises, warns
+    or logs.
+    """
     try:
         check_versions(versions)
     except RuntimeError as error:
@@ -142,9 +153,13 @@ PRIVATE_FAULT = "Rows of a private run could not be added up on a worker. Nothin
 
 
 def _read_privately(pieces: list[Piece], blocks: list[Any], faults: list[str]) -> Iterator[Any]:
-    """Yield the rows of pieces, invalid ones included; what is wrong with a file itself is added to `faults`."""
+    """Yield the rows of pieces, invalid ones included; what is wrong with a file itself is added to
+    `faults`.
+    """
     for number, piece in enumerate(pieces):
-        found = _silent_rows(piece, None if isinstance(piece.source, Source) else blocks[number], faults)
+        found = _silent_rows(
+            piece, None if isinstance(piece.source, Source) else blocks[number], faults
+        )
         yield from found if piece.chosen is None else _chosen_rows(found, piece.chosen)
 
 
@@ -155,7 +170,8 @@ def _silent_rows(piece: Piece, block: Any, faults: list[str]) -> Iterator[Any]:
             return
         if isinstance(block, PrivateFault):
             raise SourceError(block.text)
-        rows, size = _as_array(block), piece.stop - piece.start
+        rows = _as_array(block)
+        size = piece.stop - piece.start
         if rows.shape[0] != size:  # both are public
             raise SourceError(_wrong_count(size, piece.first, rows.shape[0], "A block"))
     except SourceError as error:  # it names the file, and no record

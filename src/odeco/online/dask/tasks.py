@@ -1,4 +1,6 @@
-"""Tasks over the rows of a cluster: one for every leaf of a tree, joined on workers, fetched in order."""
+"""Tasks over the rows of a cluster: one for every leaf of a tree, joined on workers, fetched in
+order.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,28 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeco.errors import ClusterError
-from odeco.online.block import join_kept
-from odeco.online.dask.client import MAX_TRIES, Cluster, cluster_faults, import_distributed, result_of, wait_for
+from odeco.io.rows import join_rows
+from odeco.online.dask.client import (
+    MAX_TRIES,
+    Cluster,
+    cluster_faults,
+    import_distributed,
+    result_of,
+    wait_for,
+)
 from odeco.online.dask.pieces import PRIVATE_FAULT, PrivateFault
 from odeco.online.tree import RADIX, Part, joined, nodes
 
 if TYPE_CHECKING:
     from odeco.online.dask.partitions import ClusterRows
 
-#: Leaves per thread, if there are enough of them, so that all threads finish at about the same time.
+#: Leaves per thread, if there are enough of them, so that all threads finish at about the same
+#: time.
 _LEAVES_PER_THREAD = 3
 
 
-#: The priority of tasks that join nodes, above those that add up leaves: joined nodes take less memory.
+#: The priority of tasks that join nodes, above those that add up leaves: joined nodes take less
+#: memory.
 _JOIN_PRIORITY = 10
 
 
@@ -34,7 +45,8 @@ class Order(NamedTuple):
     Attributes
     ----------
     work : callable
-        Called with `task`, `held`, pieces and blocks; returns the sum over the rows of a node as a `Part`.
+        Called with `task`, `held`, pieces and blocks; returns the sum over the rows of a node as a
+        `Part`.
     task : object
         Its arguments; small.
     held : object
@@ -53,7 +65,9 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The sum over the next rows, or None while workers add them up; and the number of rows added up beyond these."""
+    """The sum over the next rows, or None while workers add them up; and the number of rows added
+    up beyond these.
+    """
 
     part: Part | None
     n_ahead: int
@@ -69,13 +83,15 @@ def ask(rows: ClusterRows, order: Order, segments: Sequence[Segment]) -> Iterato
     order : Order
         What to add up.
     segments : sequence of (origin, start, stop)
-        Rows `start` to `stop` of a sum that begins with row `origin`. A part never extends over two segments.
+        Rows `start` to `stop` of a sum that begins with row `origin`. A part never extends over two
+        segments.
 
     Notes
     -----
-    The block is the result of one task: it is sent once, and can be computed again if the worker that has it dies. All
-    nodes are submitted at once, and those of one parent are joined on a worker. A task that Dask gives up because
-    several workers died under it is submitted again, with rows under new keys.
+    The block is the result of one task: it is sent once, and can be computed again if the worker
+    that has it dies. All nodes are submitted at once, and those of one parent are joined on a
+    worker. A task that Dask gives up because several workers died under it is submitted again, with
+    rows under new keys.
     """
     with _hidden_errors() if order.private else nullcontext(), cluster_faults(rows.cluster):
         yield from _ask(rows, order, segments)
@@ -83,7 +99,9 @@ def ask(rows: ClusterRows, order: Order, segments: Sequence[Segment]) -> Iterato
 
 @contextmanager
 def _hidden_errors() -> Iterator[None]:
-    """Replace errors that may quote a record, such as those of the tasks that compute the blocks of a collection."""
+    """Replace errors that may quote a record, such as those of the tasks that compute the blocks of
+    a collection.
+    """
     try:
         yield
     except (ClusterError, PrivateError, ModuleNotFoundError):
@@ -97,7 +115,9 @@ class PrivateError(RuntimeError):
 
 
 def _ask(rows: ClusterRows, order: Order, segments: Sequence[Segment]) -> Iterator[Answer]:
-    unit, killed, n_tries = order.unit, import_distributed().scheduler.KilledWorker, 0
+    unit = order.unit
+    killed = import_distributed().scheduler.KilledWorker
+    n_tries = 0
     largest = [
         (origin, origin + begins, origin + ends)
         for origin, start, stop in segments
@@ -123,20 +143,28 @@ def _ask(rows: ClusterRows, order: Order, segments: Sequence[Segment]) -> Iterat
 
 
 class _Sent:
-    """Nodes that were submitted: their futures, and those of the leaves below them that are not done."""
+    """Nodes that were submitted: their futures, and those of the leaves below them that are not
+    done.
+    """
 
     def __init__(self, rows: ClusterRows, order: Order, largest: Sequence[Segment]) -> None:
         cluster = rows.cluster
-        height = leaf_height(order.unit, [stop - start for _, start, stop in largest], cluster.n_threads)
+        height = leaf_height(
+            order.unit, [stop - start for _, start, stop in largest], cluster.n_threads
+        )
         leaves = [leaf for node in largest for leaf in _leaves(node, height, order.unit)]
         arguments = (order.task, cluster.hold(order.held))
-        found = iter(work_on(rows, order.work, arguments, [(start, stop) for _, start, stop in leaves]))
+        found = iter(
+            work_on(rows, order.work, arguments, [(start, stop) for _, start, stop in leaves])
+        )
         self._undone: list[tuple[int, int, Any]] = []
         self._done = [0] * len(largest)
         self.futures: list[Any] = []
         for number, node in enumerate(largest):
             own = {leaf: next(found) for leaf in _leaves(node, height, order.unit)}
-            self._undone += [(number, stop - start, future) for (_, start, stop), future in own.items()]
+            self._undone += [
+                (number, stop - start, future) for (_, start, stop), future in own.items()
+            ]
             self.futures.append(_joined(cluster, node, own, order.unit))
 
     def n_ahead(self) -> int:
@@ -174,7 +202,10 @@ def _leaves(node: Segment, height: int, unit: int) -> list[Segment]:
 
 
 def work_on(
-    rows: ClusterRows, work: Callable[..., Any], arguments: tuple[Any, ...], ranges: Sequence[tuple[int, int]]
+    rows: ClusterRows,
+    work: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    ranges: Sequence[tuple[int, int]],
 ) -> list[Any]:
     """Return the futures of ``work(*arguments, pieces, blocks)`` for some ranges of rows."""
     pieces = [rows.pieces(start, stop) for start, stop in ranges]
@@ -182,7 +213,8 @@ def work_on(
         return [rows.cluster.submit(work, *arguments, each, [], name="rows") for each in pieces]
     calls = []
     for each in pieces:
-        places, blocks = [piece._replace(source=None) for piece in each], [piece.source for piece in each]
+        places = [piece._replace(source=None) for piece in each]
+        blocks = [piece.source for piece in each]
         calls.append((work, (*arguments, places, blocks)))
     return rows.cluster.compute(calls, name="rows")
 
@@ -202,12 +234,18 @@ def _joined(cluster: Cluster, node: Segment, leaves: dict[Segment, Any], unit: i
 
 
 def join(*parts: Any) -> Part | PrivateFault:
-    """Return the sum over the rows of consecutive nodes, or their rows that are kept; a fault, if there is one."""
+    """Return the sum over the rows of consecutive nodes, or their rows that are kept; a fault, if
+    there is one.
+    """
     for part in parts:
         if isinstance(part, PrivateFault):
             return part
     first: Part = parts[0]
     if first.rows is None:
         return joined([*parts])
-    n_rows, checksum = (sum(getattr(part, name) for part in parts) for name in ("n_rows", "checksum"))
-    return first._replace(n_rows=n_rows, checksum=checksum % 2**64, rows=join_kept([part.rows for part in parts]))
+    n_rows, checksum = (
+        sum(getattr(part, name) for part in parts) for name in ("n_rows", "checksum")
+    )
+    return first._replace(
+        n_rows=n_rows, checksum=checksum % 2**64, rows=join_rows([part.rows for part in parts])
+    )

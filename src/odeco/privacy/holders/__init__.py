@@ -1,1 +1,3 @@
-"""Data holders: the only code that touches private records, each query with its proved sensitivity."""
+"""Data holders: the only code that touches private records, each query with its proved
+sensitivity.
+"""

@@ -1,4 +1,6 @@
-"""The holder of private answers to questions: sums over respondents, with a proved bound on what one adds."""
+"""The holder of private answers to questions: sums over respondents, with a proved bound on what
+one adds.
+"""
 
 from __future__ import annotations
 
@@ -84,23 +86,25 @@ class HeldAnswers:
     questions : Questions
         The layout of the indicators.
     groups : array of labels, optional
-        Which user each row of answers belongs to; public. A user adds the mean of what the own rows add
-        (`unit_weights`).
+        Which user each row of answers belongs to; public. A user adds the mean of what the own rows
+        add (`unit_weights`).
 
     Notes
     -----
-    Let x be the indicators of a respondent. At most J are 1, one for each of J questions. The respondent adds
+    Let x be the indicators of a respondent. At most J are 1, one for each of J questions. The
+    respondent adds
 
-    - to the pairs, x_a x_b for all answers a and b to two different questions: at most J (J − 1)/2 ones, so a norm of
-      at most √(J (J − 1)/2). None is negative.
-    - to the core, z₁ ⊗ z₂ ⊗ z₃, where each z is a linear map of x, shortened to a given length if it is longer: the
-      norm is at most the product of the three lengths. Two respondents may be opposite.
-    - to an EM iteration, x rᵀ for responsibilities r of classes given x: |x| |r| ≤ √J. Whatever function gives r,
-      `as_probabilities` makes its entries at least 0 and their sum at most 1. No entry of x rᵀ is negative. The
-      function must treat each respondent by itself.
+    - to the pairs, x_a x_b for all answers a and b to two different questions: at most J (J − 1)/2
+      ones, so a norm of at most √(J (J − 1)/2). None is negative.
+    - to the core, z₁ ⊗ z₂ ⊗ z₃, where each z is a linear map of x, shortened to a given length if
+      it is longer: the norm is at most the product of the three lengths. Two respondents may be
+      opposite.
+    - to an EM iteration, x rᵀ for responsibilities r of classes given x: |x| |r| ≤ √J. Whatever
+      function gives r, `as_probabilities` makes its entries at least 0 and their sum at most 1. No
+      entry of x rᵀ is negative. The function must treat each respondent by itself.
 
-    The maps, lengths and functions are released or follow from what is. A respondent without answers adds nothing to
-    the pairs, to the core (z = 0) and to an EM iteration (x = 0).
+    The maps, lengths and functions are released or follow from what is. A respondent without
+    answers adds nothing to the pairs, to the core (z = 0) and to an EM iteration (x = 0).
     """
 
     marked: Bits
@@ -122,14 +126,19 @@ class HeldAnswers:
         return len(self.marked)
 
     def _sum(self, work: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
-        """Return the sum over blocks of what `work` makes of indicators and of what each row counts."""
+        """Return the sum over blocks of what `work` makes of indicators and of what each row
+        counts.
+        """
         weights = self._weights[0][:, None]
         blocks = zip(blocks_of(self.marked), blocks_of(weights), strict=True)
         return sum_over_blocks(lambda block: work(block[0].astype(np.float64), block[1]), blocks)
 
     def pairs(self) -> Query:
-        """Return the query of how often two answers to different questions were given together, for a before b."""
-        questions, (rows, columns) = self.questions, places_of_pairs(self.questions)
+        """Return the query of how often two answers to different questions were given together, for
+        a before b.
+        """
+        questions = self.questions
+        rows, columns = places_of_pairs(self.questions)
 
         def work(given: FloatArray, weights: FloatArray) -> FloatArray:
             return given.T @ (given * weights)
@@ -141,11 +150,15 @@ class HeldAnswers:
         return Query(what, answer, len(rows), bound=bound_of_pairs(questions), signed=False)
 
     def core(self, maps: tuple[FloatArray, ...], lengths: tuple[float, ...]) -> Query:
-        """Return the query of Σ z₁ ⊗ z₂ ⊗ z₃; each map takes all indicators to the k coordinates of a view."""
+        """Return the query of Σ z₁ ⊗ z₂ ⊗ z₃; each map takes all indicators to the k coordinates of
+        a view.
+        """
         k = maps[0].shape[1]
 
         def work(given: FloatArray, weights: FloatArray) -> FloatArray:
-            a, b, c = (shortened(given @ each, most) for each, most in zip(maps, lengths, strict=True))
+            a, b, c = (
+                shortened(given @ each, most) for each, most in zip(maps, lengths, strict=True)
+            )
             return (a * weights).T @ (b[:, :, None] * c[:, None, :]).reshape(len(a), k * k)
 
         def answer() -> FloatArray:
@@ -154,8 +167,12 @@ class HeldAnswers:
         what = f"third moment of three views, {k} x {k} x {k} numbers"
         return Query(what, answer, k**3, bound=math.prod(lengths), signed=True)
 
-    def step(self, responsibilities: Callable[[FloatArray], FloatArray], n_classes: int, number: int = 1) -> Query:
-        """Return the query of Σ x rᵀ, how often each answer was given by each class; `number` is that of the step."""
+    def step(
+        self, responsibilities: Callable[[FloatArray], FloatArray], n_classes: int, number: int = 1
+    ) -> Query:
+        """Return the query of Σ x rᵀ, how often each answer was given by each class; `number` is
+        that of the step.
+        """
 
         def work(given: FloatArray, weights: FloatArray) -> FloatArray:
             product: FloatArray = given.T @ (as_probabilities(responsibilities(given)) * weights)
@@ -168,13 +185,17 @@ class HeldAnswers:
 
 
 def shortened(vectors: FloatArray, most: float) -> FloatArray:
-    """Return the rows, those that are longer than `most` shortened to it; one whose norm overflows becomes zero."""
+    """Return the rows, those that are longer than `most` shortened to it; one whose norm overflows
+    becomes zero.
+    """
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.where(np.isfinite(norms), vectors * (most / np.maximum(norms, most)), 0.0)
 
 
 def places_of_pairs(questions: Questions) -> tuple[IndexArray, IndexArray]:
-    """Return the places of two answers to different questions in a table of all answers, each pair once."""
+    """Return the places of two answers to different questions in a table of all answers, each pair
+    once.
+    """
     owners = questions.owners
     rows, columns = np.nonzero(owners[:, None] < owners[None, :])
     return rows, columns
@@ -188,16 +209,17 @@ def bound_of_pairs(questions: Questions) -> float:
 def check_private_table(X: Any) -> None:
     """Raise unless the answers are an array or a table.
 
-    Their type alone decides: what NumPy makes of a list, and what it says of a cell that it cannot read, depends on
-    the cells.
+    Their type alone decides: what NumPy makes of a list, and what it says of a cell that it cannot
+    read, depends on the cells.
     """
     table = hasattr(X, "iloc") and hasattr(X, "dtypes")
     if not table and not (isinstance(X, np.ndarray) and X.dtype.kind in "iufbOUT"):
         raise TypeError(
-            "Private answers must be a NumPy array of numbers or texts, or a pandas table. "
-            f"Got {type(X).__name__}. Convert them."
+            "Private answers must be a NumPy array of numbers or texts, or a pandas table. Got "
+            f"{type(X).__name__}. Convert them."
         )
     if len(X.shape) != 2 or X.shape[0] < 1:
         raise ValueError(
-            f"Private answers must have two axes, respondents and questions. Got an array of shape {X.shape}."
+            "Private answers must have two axes, respondents and questions. Got an array of "
+            f"shape {X.shape}."
         )

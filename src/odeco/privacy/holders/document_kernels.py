@@ -1,8 +1,9 @@
-"""Compiled loops over private documents: the contribution of each unit to a sum, scaled to Euclidean norm 1.
+"""Compiled loops over private documents: the contribution of each unit to a sum, scaled to
+Euclidean norm 1.
 
-A unit is a document, or all documents of a user. Its contribution is a function of its own documents and of public
-arguments: every number is computed by the same instructions whatever the other units hold. `units` is a `Units` of
-`odeco.privacy.holders.documents`.
+A unit is a document, or all documents of a user. Its contribution is a function of its own
+documents and of public arguments: every number is computed by the same instructions whatever the
+other units hold. `units` is a `Units` of `odeco.privacy.holders.documents`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray
 
-#: Sums may be reordered, which makes them several times faster; infinity and NaN keep their meaning,
-#: because the code checks whether a norm is finite.
-_compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+#: Sums may be reordered, which makes them several times faster; infinity and NaN keep their
+#: meaning, because the code checks whether a norm is finite.
+_compiled = njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
+)
 
 
 @_compiled
@@ -67,8 +70,9 @@ def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
 ) -> None:
     """Add the contributions of the units `first`, …, `last` − 1 to `total`, words x topics.
 
-    A word of a document adds s √count, divided among the topics according to the document's *other* words. The
-    documents of a unit have equal weights and are added up, and the sum is divided by its norm.
+    A word of a document adds s √count, divided among the topics according to the document's *other*
+    words. The documents of a unit have equal weights and are added up, and the sum is divided by
+    its norm.
     """
     unit_documents, document_entries, words, counts, slots, unit_slots, slot_words = units
     k = topics.shape[1]
@@ -76,17 +80,22 @@ def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
     for unit in range(first, last):
         most = max(most, unit_slots[unit + 1] - unit_slots[unit])
     own = np.empty((most, k))
-    shares, added = np.empty(k, np.float32), np.empty(k, np.float32)
+    shares = np.empty(k, np.float32)
+    added = np.empty(k, np.float32)
     for unit in range(first, last):
         n_slots = unit_slots[unit + 1] - unit_slots[unit]
         own[:n_slots] = 0.0
         for document in range(unit_documents[unit], unit_documents[unit + 1]):
-            start, stop = document_entries[document], document_entries[document + 1]
-            length, square = 0.0, 0.0
+            start = document_entries[document]
+            stop = document_entries[document + 1]
+            length = 0.0
+            square = 0.0
             for place in range(start, stop):
                 length += counts[place]
                 square += counts[place] * scales[np.uint64(words[place])] ** 2
-            find_shares(words[start:stop], counts[start:stop], topics, smoothing, n_rounds, shares, added)
+            find_shares(
+                words[start:stop], counts[start:stop], topics, smoothing, n_rounds, shares, added
+            )
             for place in range(start, stop):
                 word = np.uint64(words[place])
                 row = topics[word]
@@ -96,7 +105,8 @@ def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
                 without = np.float32(0)
                 for topic in range(k):
                     rest = (
-                        shares[topic] * (length + k * smoothing) - counts[place] * shares[topic] * row[topic] / chance
+                        shares[topic] * (length + k * smoothing)
+                        - counts[place] * shares[topic] * row[topic] / chance
                     )
                     added[topic] = max(np.float32(rest), np.float32(0.1) * smoothing)
                     without += added[topic]
@@ -121,10 +131,11 @@ def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
 def add_pairs(  # noqa: C901 - the hot loop, in one piece
     first: int, last: int, units: Any, places: NDArray[np.int64], total: FloatArray
 ) -> None:
-    """Add √count √count' of the pairs of chosen words in each document to the upper triangle of `total`.
+    """Add √count √count' of the pairs of chosen words in each document to the upper triangle of
+    `total`.
 
-    `places` says where a word stands among the chosen ones, or −1. The pairs of each document are weighed to norm 1,
-    those of a unit added up, and the sum is divided by its norm.
+    `places` says where a word stands among the chosen ones, or −1. The pairs of each document are
+    weighed to norm 1, those of a unit added up, and the sum is divided by its norm.
     """
     unit_documents, document_entries, _, counts, slots, unit_slots, slot_words = units
     most = 1
@@ -132,8 +143,10 @@ def add_pairs(  # noqa: C901 - the hot loop, in one piece
         most = max(most, unit_slots[unit + 1] - unit_slots[unit])
     most = min(most, total.shape[0])
     rank_of_slot = np.empty(0, np.int64)
-    own, places_of_ranks = np.empty((most, most)), np.empty(most, np.int64)
-    ranks, roots = np.empty(most, np.int64), np.empty(most)
+    own = np.empty((most, most))
+    places_of_ranks = np.empty(most, np.int64)
+    ranks = np.empty(most, np.int64)
+    roots = np.empty(most)
     for unit in range(first, last):
         n_slots = unit_slots[unit + 1] - unit_slots[unit]
         if rank_of_slot.size < n_slots:
@@ -148,11 +161,14 @@ def add_pairs(  # noqa: C901 - the hot loop, in one piece
                 n_ranks += 1
         own[:n_ranks, :n_ranks] = 0.0
         for document in range(unit_documents[unit], unit_documents[unit + 1]):
-            n_here, squares, fourths = 0, 0.0, 0.0
+            n_here = 0
+            squares = 0.0
+            fourths = 0.0
             for entry in range(document_entries[document], document_entries[document + 1]):
                 rank = rank_of_slot[np.uint64(slots[entry])]
                 if rank >= 0:
-                    ranks[n_here], roots[n_here] = rank, np.sqrt(counts[entry])
+                    ranks[n_here] = rank
+                    roots[n_here] = np.sqrt(counts[entry])
                     squares += counts[entry]
                     fourths += counts[entry] ** 2
                     n_here += 1
@@ -161,7 +177,8 @@ def add_pairs(  # noqa: C901 - the hot loop, in one piece
                 continue
             for i in range(n_here):
                 for j in range(i):
-                    low, high = min(ranks[i], ranks[j]), max(ranks[i], ranks[j])
+                    low = min(ranks[i], ranks[j])
+                    high = max(ranks[i], ranks[j])
                     own[low, high] += roots[i] * roots[j] / norm
         norm = 0.0
         for i in range(n_ranks):
@@ -172,7 +189,8 @@ def add_pairs(  # noqa: C901 - the hot loop, in one piece
         weight = 1.0 / np.sqrt(norm)
         for i in range(n_ranks):
             for j in range(i + 1, n_ranks):
-                low, high = places_of_ranks[i], places_of_ranks[j]
+                low = places_of_ranks[i]
+                high = places_of_ranks[j]
                 if low > high:
                     low, high = high, low
                 total[low, high] += weight * own[i, j]

@@ -1,16 +1,19 @@
-"""Private rows clipped to a bound, and sums over them in lanes: the sums of lanes are added in order.
+"""Private rows clipped to a bound, and sums over them in lanes: the sums of lanes are added in
+order.
 
-Rows are clipped each on its own, and without a message about any of them. The records of a lane lie together.
+Rows are clipped each on its own, and without a message about any of them. The records of a lane lie
+together.
 
-The lanes follow from public numbers alone, never from the number of threads or workers, so that a sum is always the
-same: of rows in memory, in files, and on the workers of a cluster.
+The lanes follow from public numbers alone, never from the number of threads or workers, so that a
+sum is always the same: of rows in memory, in files, and on the workers of a cluster.
 
-**Sensitivity.** A declared sensitivity has two parts. One bounds what a record adds, which is computed from that record
-and from public arguments, wherever this is done. The other bounds rounding. Counts are whole multiples of a power of
-two, and exact in whatever order they are added (`odeco.privacy.holders.norms`). Other sums declare an error that grows
-with the number of additions that a number passes through. With m chunks in l lanes these are at most ⌈m/l⌉ + l, which
-is convex in l, hence at most m + 2 for every l from 1 to m: the bound for one lane, plus 2, holds for all numbers of
-lanes. So nothing that is declared depends on where a sum is computed.
+**Sensitivity.** A declared sensitivity has two parts. One bounds what a record adds, which is
+computed from that record and from public arguments, wherever this is done. The other bounds
+rounding. Counts are whole multiples of a power of two, and exact in whatever order they are added
+(`odeco.privacy.holders.norms`). Other sums declare an error that grows with the number of additions
+that a number passes through. With m chunks in l lanes these are at most ⌈m/l⌉ + l, which is convex
+in l, hence at most m + 2 for every l from 1 to m: the bound for one lane, plus 2, holds for all
+numbers of lanes. So nothing that is declared depends on where a sum is computed.
 """
 
 from __future__ import annotations
@@ -27,12 +30,16 @@ from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import as_rows, is_sparse, stored_numbers
 
-#: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
+#: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks,
+#: not of rows.
 ROWS_AT_ONCE = 1024
 
-#: Number of lanes of a small sum. A larger one has a lane for every `LANE_RECORDS`, at most `_MOST_LANES`, and the sums
-#: of all lanes together have at most `_MOST_NUMBERS` numbers.
-LANES, LANE_RECORDS, _MOST_LANES, _MOST_NUMBERS = 4, 2**16, 256, 2**27
+#: Number of lanes of a small sum. A larger one has a lane for every `LANE_RECORDS`, at most
+#: `_MOST_LANES`, and the sums of all lanes together have at most `_MOST_NUMBERS` numbers.
+LANES = 4
+LANE_RECORDS = 2**16
+_MOST_LANES = 256
+_MOST_NUMBERS = 2**27
 
 #: A function of the first record of a lane and of its chunks: the sum over the lane.
 Lane = Callable[[int, Iterator[Any]], FloatArray]
@@ -43,10 +50,11 @@ Span = tuple[int, int]
 
 @runtime_checkable
 class SilentRows(Protocol):
-    """Rows that lie elsewhere, and are read again for every query, such as `odeco.privacy.open_private` returns.
+    """Rows that lie elsewhere, and are read again for every query, such as
+    `odeco.privacy.open_private` returns.
 
-    What a row means must depend on what is stored for that row alone, and reading must never raise, warn or log because
-    of a value: `silent` says that both hold.
+    What a row means must depend on what is stored for that row alone, and reading must never raise,
+    warn or log because of a value: `silent` says that both hold.
     """
 
     @property
@@ -67,7 +75,8 @@ class SilentRows(Protocol):
 
 @runtime_checkable
 class RemoteRows(Protocol):
-    """Rows that other processes read and add up, such as `odeco.online.dask.as_cluster_rows` returns.
+    """Rows that other processes read and add up, such as `odeco.online.dask.as_cluster_rows`
+    returns.
 
     All that `SilentRows` promise must hold in those processes too.
     """
@@ -81,12 +90,15 @@ class RemoteRows(Protocol):
     ) -> Iterator[FloatArray]:
         """Yield the sums over spans of rows in order, each read in chunks of `height` rows.
 
-        With `chosen`, spans are those of that array: of numbers of rows, which grow inside every span.
+        With `chosen`, spans are those of that array: of numbers of rows, which grow inside every
+        span.
         """
 
 
 def is_elsewhere(rows: Any) -> bool:
-    """Return whether rows are read for every query, and silently, so that nothing of them is held here."""
+    """Return whether rows are read for every query, and silently, so that nothing of them is held
+    here.
+    """
     return isinstance(rows, SilentRows | RemoteRows) and rows.silent
 
 
@@ -97,7 +109,9 @@ def n_lanes(n_records: int, size: int, fewest: int = LANES) -> int:
 
 
 def lane_spans(n_rows: int, number: int) -> list[Span]:
-    """Return where lanes begin and end, in whole chunks; fewer lanes than `number` if there are fewer chunks."""
+    """Return where lanes begin and end, in whole chunks; fewer lanes than `number` if there are
+    fewer chunks.
+    """
     height = -(-_n_chunks(0, n_rows) // number) * ROWS_AT_ONCE
     return [(start, min(start + height, n_rows)) for start in range(0, n_rows, height)]
 
@@ -109,8 +123,9 @@ class RowLane:
     Attributes
     ----------
     add : callable
-        Adds what rows, with what each of them counts, contribute to an array; it also gets numbers to write on, since
-        asking the system for large arrays, chunk after chunk, takes longer than filling them.
+        Adds what rows, with what each of them counts, contribute to an array; it also gets numbers
+        to write on, since asking the system for large arrays, chunk after chunk, takes longer than
+        filling them.
     shape : tuple of int
         The shape of the sum.
     n_scratch : int
@@ -132,12 +147,19 @@ class RowLane:
 
     def __call__(self, first: int, chunks: Iterator[Any]) -> FloatArray:
         """Return the sum over the chunks of a lane."""
-        total, scratch = np.zeros(self.shape), np.empty(self.n_scratch)
+        total = np.zeros(self.shape)
+        scratch = np.empty(self.n_scratch)
         with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
             for chunk in chunks:
-                rows = chunk if self.norm_bound is None else within(as_rows(chunk), self.norm_bound, self.nonnegative)
+                if self.norm_bound is None:
+                    rows = chunk
+                else:
+                    rows = within(as_rows(chunk), self.norm_bound, self.nonnegative)
                 last = first + rows.shape[0]
-                weights = np.ones(rows.shape[0]) if self.weights is None else self.weights[first:last]
+                if self.weights is None:
+                    weights = np.ones(rows.shape[0])
+                else:
+                    weights = self.weights[first:last]
                 self.add(total, rows, weights, scratch)
                 first = last
         return total
@@ -153,12 +175,16 @@ def within(rows: Any, norm_bound: float, nonnegative: bool) -> Any:
 
 
 def sum_in_lanes(rows: Any, lane: RowLane, spans: Sequence[Span], *, parallel: bool) -> FloatArray:
-    """Return the sum over rows in memory, in files or on a cluster; `parallel` is for those in memory."""
+    """Return the sum over rows in memory, in files or on a cluster; `parallel` is for those in
+    memory.
+    """
     if isinstance(rows, RemoteRows):
         sums = rows.add_lanes(lane, spans, ROWS_AT_ONCE)
     elif isinstance(rows, SilentRows):  # read from front to back, lane after lane
         chunks = rows.chunks(ROWS_AT_ONCE)
-        sums = map_blocks(lambda span: lane(span[0], islice(chunks, _n_chunks(*span))), spans, parallel=False)
+        sums = map_blocks(
+            lambda span: lane(span[0], islice(chunks, _n_chunks(*span))), spans, parallel=False
+        )
     else:
         sums = map_blocks(lambda span: lane(span[0], _cut(rows, *span)), spans, parallel=parallel)
     total = np.zeros(lane.shape) if len(spans) > 1 else next(sums)
@@ -172,15 +198,19 @@ def _n_chunks(start: int, stop: int) -> int:
 
 
 def _cut(rows: Any, start: int, stop: int) -> Iterator[Any]:
-    return (rows[first : min(first + ROWS_AT_ONCE, stop)] for first in range(start, stop, ROWS_AT_ONCE))
+    return (
+        rows[first : min(first + ROWS_AT_ONCE, stop)] for first in range(start, stop, ROWS_AT_ONCE)
+    )
 
 
-# ---- rows within a bound -------------------------------------------------------------------------------------------
+# ---- rows within a bound -------------------------------------------------------------------------
 
-#: The scaled norm is below the bound by this share of it, and for rows of very many numbers by more, see `_allowed`.
+#: The scaled norm is below the bound by this share of it, and for rows of very many numbers by
+#: more, see `_allowed`.
 _MARGIN = 2.0**-32
 
-#: Squares of numbers between 1 over this and this are normal, and so are quotients of two such numbers.
+#: Squares of numbers between 1 over this and this are normal, and so are quotients of two such
+#: numbers.
 _SURE = 1e100
 
 #: Numbers of dense rows that are clipped while the cache holds them.
@@ -188,11 +218,13 @@ _CACHED_SIZE = 2**17
 
 
 def clipped_rows(rows: Any, norm_bound: float) -> Any:
-    """Return rows in double precision, those that are not finite as zeros and those beyond the bound scaled down to it.
+    """Return rows in double precision, those that are not finite as zeros and those beyond the
+    bound scaled down to it.
 
-    What becomes of a row depends on that row alone. Rows are scaled to a norm that is below the bound by more than
-    rounding errors (`_allowed`). Rows so long or so short that their squares, or the factor that brings them within the
-    bound, would leave the normal range of double precision are divided by a power of two first.
+    What becomes of a row depends on that row alone. Rows are scaled to a norm that is below the
+    bound by more than rounding errors (`_allowed`). Rows so long or so short that their squares, or
+    the factor that brings them within the bound, would leave the normal range of double precision
+    are divided by a power of two first.
     """
     if is_sparse(rows):
         return _clipped_sparse(rows, norm_bound)
@@ -213,8 +245,9 @@ def clipped_rows(rows: Any, norm_bound: float) -> Any:
 def _allowed(norm_bound: float, n_numbers: int) -> float:
     """Return the largest norm to which rows of `n_numbers` numbers are scaled.
 
-    A sum of m squares errs by at most m units of roundoff of 2⁻⁵³, in whatever order it is made, so its root by half as
-    many. Dividing, multiplying and the root itself err by four more at most, for which the other half has room.
+    A sum of m squares errs by at most m units of roundoff of 2⁻⁵³, in whatever order it is made, so
+    its root by half as many. Dividing, multiplying and the root itself err by four more at most,
+    for which the other half has room.
     """
     return norm_bound * (1 - max(_MARGIN, n_numbers * 2.0**-53))
 
@@ -239,7 +272,9 @@ def _clip_dense(rows: Any, data: FloatArray, norm_bound: float) -> None:
             return lengths
 
         units, factors = _in_units(largest, norms, allowed)
-        scaled = np.where((factors == 0)[:, None], 0.0, np.ldexp(some, units[:, None]) * factors[:, None])
+        scaled = np.where(
+            (factors == 0)[:, None], 0.0, np.ldexp(some, units[:, None]) * factors[:, None]
+        )
         data[~sure] = np.where(np.isnan(factors)[:, None], some, scaled)
 
 
@@ -254,36 +289,45 @@ def _clipped_sparse(rows: Any, norm_bound: float) -> Any:
     np.maximum.at(largest, owner, np.abs(kept.data))  # NaN and infinity stay what they are
 
     def norms(exponents: IndexArray) -> FloatArray:
-        return np.sqrt(np.bincount(owner, np.ldexp(kept.data, exponents[owner]) ** 2, minlength=n_rows))
+        return np.sqrt(
+            np.bincount(owner, np.ldexp(kept.data, exponents[owner]) ** 2, minlength=n_rows)
+        )
 
     units, factors = _in_units(largest, norms, _allowed(norm_bound, kept.shape[1]))
     scaled = np.ldexp(kept.data, units[owner]) * factors[owner]
-    kept.data = np.where(np.isnan(factors[owner]), kept.data, np.where(factors[owner] == 0, 0.0, scaled))
+    kept.data = np.where(
+        np.isnan(factors[owner]), kept.data, np.where(factors[owner] == 0, 0.0, scaled)
+    )
     return kept
 
 
 def _in_units(
     largest: FloatArray, norms: Callable[[IndexArray], FloatArray], allowed: float
 ) -> tuple[IndexArray, FloatArray]:
-    """Return for rows with these largest entries the exponent of a power of two, and the factor after it.
+    """Return for rows with these largest entries the exponent of a power of two, and the factor
+    after it.
 
-    Times 2 to that exponent, the largest entry of a row is between 1/2 and 1, and its norm between 1/2 and √d: nothing
-    over- or underflows, and the factor is no subnormal number. The factor is NaN for rows within the bound, which stay
-    as they are, and 0 for rows that are not finite. `norms` returns the norms of all rows times powers of two.
+    Times 2 to that exponent, the largest entry of a row is between 1/2 and 1, and its norm between
+    1/2 and √d: nothing over- or underflows, and the factor is no subnormal number. The factor is
+    NaN for rows within the bound, which stay as they are, and 0 for rows that are not finite.
+    `norms` returns the norms of all rows times powers of two.
     """
     usable = np.isfinite(largest)
     exponents = -np.frexp(np.where(usable, largest, 0.0))[1].astype(np.int64)
     lengths = norms(exponents)
     within = np.ldexp(lengths, -exponents) <= allowed
-    factors = np.where(usable & np.isfinite(lengths), np.where(within, np.nan, allowed / lengths), 0.0)
+    factors = np.where(
+        usable & np.isfinite(lengths), np.where(within, np.nan, allowed / lengths), 0.0
+    )
     return exponents, factors
 
 
 def as_probabilities(numbers: FloatArray) -> FloatArray:
     """Return rows of numbers as probabilities whose sum is at most one, whatever the numbers are.
 
-    Not a number and negative count as 0, and a row with a sum above one is divided by it. What becomes of a row depends
-    on that row alone. Responsibilities, which have these properties but for rounding, stay as they are.
+    Not a number and negative count as 0, and a row with a sum above one is divided by it. What
+    becomes of a row depends on that row alone. Responsibilities, which have these properties but
+    for rounding, stay as they are.
     """
     with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
         usable = np.where(numbers > 0, np.minimum(numbers, 1.0), 0.0)

@@ -1,10 +1,12 @@
-"""The interface of private mechanisms: a name, what it accepts, a plan from public numbers, and a run.
+"""The interface of private mechanisms: a name, what it accepts, a plan from public numbers, and a
+run.
 
-A plan says how much noise there would be, and the *smallest signal*: the weight λ that every one of k components must
-have to be found with cosine 0.9, for components in general position (no coordinate stands out) and no noise but that of
-privacy. Every formula comes from one picture. Noise of standard deviation s on each coordinate of an image has length
-s√d, so an image whose signal is λc², c the cosine of the query with the component, has the cosine
-λc²/√(λ²c⁴ + s²d) with it. The formulas predict; nothing private depends on them. Tests compare them with runs.
+A plan says how much noise there would be, and the *smallest signal*: the weight λ that every one of
+k components must have to be found with cosine 0.9, for components in general position (no
+coordinate stands out) and no noise but that of privacy. Every formula comes from one picture. Noise
+of standard deviation s on each coordinate of an image has length s√d, so an image whose signal is
+λc², c the cosine of the query with the component, has the cosine λc²/√(λ²c⁴ + s²d) with it. The
+formulas predict; nothing private depends on them. Tests compare them with runs.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """The arguments of a run: data holder, public numbers, plan, releaser, and the generator of the starts."""
+    """The arguments of a run: data holder, public numbers, plan, releaser, and the generator of the
+    starts.
+    """
 
     holder: DataHolder
     setting: Setting
@@ -86,16 +90,18 @@ class Task:
         return self.setting.mu * math.sqrt(self.planned.shares[release])
 
     def follow(self, solver: PowerSolver) -> None:
-        """Report what the solver is doing, after an answer of a private oracle: post-processing of its answers."""
+        """Report what the solver is doing, after an answer of a private oracle: post-processing of
+        its answers.
+        """
         self.releaser.callback(solver.status)
 
 
 class Mechanism(ABC):
     """One way to find components within a budget.
 
-    A mechanism asks a `DataHolder` through a `Releaser`, which pays and adds noise. Everything else that it does is
-    arithmetic on noisy answers and public numbers, hence post-processing. It never looks at the data to decide how
-    often to query, whether to stop, or which message to give.
+    A mechanism asks a `DataHolder` through a `Releaser`, which pays and adds noise. Everything else
+    that it does is arithmetic on noisy answers and public numbers, hence post-processing. It never
+    looks at the data to decide how often to query, whether to stop, or which message to give.
 
     Attributes
     ----------
@@ -104,7 +110,8 @@ class Mechanism(ABC):
     summary : str
         One sentence on what it releases, for help texts and the documentation.
     uses : frozenset of str
-        Which of the arguments `n_restarts`, `n_iterations` and `calibration` it uses. The others are refused.
+        Which of the arguments `n_restarts`, `n_iterations` and `calibration` it uses. The others
+        are refused.
     any_order : bool
         Whether it takes tensors of every order; otherwise it takes order 3 only.
     needs_second_moment : bool
@@ -122,11 +129,15 @@ class Mechanism(ABC):
 
     def refusal(self, setting: Setting) -> str:
         """Say why it cannot be used in this setting; the text is empty if it can."""
-        k, d = setting.search.n_components, setting.dimension
+        k = setting.search.n_components
+        d = setting.dimension
         if setting.order != 3 and not self.any_order:
             return f"mechanism={self.name!r} takes tensors of order 3. Got order {setting.order}."
         if k > d:
-            return f"mechanism={self.name!r} finds at most as many components as columns. Got {k} for {d}."
+            return (
+                f"mechanism={self.name!r} finds at most as many components as columns. Got {k} "
+                f"for {d}."
+            )
         if setting.sensitivities.moment is None and self.needs_second_moment:
             return f"mechanism={self.name!r} needs the second moment of rows. Got a tensor."
         return ""

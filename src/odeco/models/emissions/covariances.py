@@ -1,0 +1,463 @@
+"""The kinds of covariances: one variance per component, one per feature, or matrices; a class for
+each.
+
+A kind knows the shape of its array, its densities, its sums over rows and its M step, for mixtures
+and for the emissions of hidden Markov models. Another kind is one class and one line of `KINDS`.
+"""
+
+# Methods of kinds have the docstrings of `Kind`, and some take what only another kind needs.
+# ruff: noqa: D102, ARG002
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy.linalg import lapack
+
+from odeco._util.state import Rule, Sizes, array, require
+from odeco._util.types import BoolArray, FloatArray, IndexArray
+
+CovarianceType = Literal["spherical", "diag", "full"]
+
+#: Numbers in a file are at most this large, so that their squares can be added up.
+LARGEST_IN_FILE = 1e150
+
+#: A variance in a file is at most this large: the square of such a number, that of the largest rows
+#: of sequences.
+_LARGEST_VARIANCE = LARGEST_IN_FILE**2
+
+#: Logarithms of variances are cut to this size when they are extrapolated.
+_LARGEST_LOG = 300
+
+
+class Kind(ABC):
+    """A kind of covariances of k components in d dimensions.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    axes : tuple of str
+        The axes of its array.
+    """
+
+    name: ClassVar[CovarianceType]
+    axes: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def n_parameters(self, d: int) -> int:
+        """Return the number of parameters of one covariance."""
+
+    def check(self, value: FloatArray, where: str, sizes: Sizes) -> None:
+        """Require variances above zero."""
+        low = float(np.finfo(np.float64).tiny)
+        array(*self.axes, low=low, high=_LARGEST_VARIANCE)(value, where, sizes)
+
+    def factors(self, covariances: FloatArray) -> FloatArray | None:
+        """Return what the densities of correlated features need: None if there are none."""
+        return None
+
+    @abstractmethod
+    def log_peaks(
+        self, log_weights: Any, covariances: FloatArray, factors: Any, d: int
+    ) -> FloatArray:
+        """Return the logarithms of the weights times the densities at the means."""
+
+    @abstractmethod
+    def log_densities(
+        self,
+        rows: FloatArray,
+        squares: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+        factors: Any,
+        peaks: FloatArray,
+    ) -> FloatArray:
+        """Return the log-density of each row under each component, n x k.
+
+        Rows and means should be near zero, as squares of large numbers lose digits. `squares` are
+        the squared norms of rows; `peaks` are the log-densities at the means.
+        """
+
+    @abstractmethod
+    def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
+        """Return Σ r_h x² for responsibilities r (n x k), in the shape of the covariances."""
+
+    @abstractmethod
+    def moved(
+        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
+    ) -> FloatArray:
+        """Return Σ r_h (x − shift)² from Σ r_h x², Σ r_h x and Σ r_h."""
+
+    @abstractmethod
+    def m_step(
+        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
+    ) -> FloatArray:
+        """Return Σ r_h x² / Σ r_h minus the square of the mean offset, plus a floor."""
+
+    @abstractmethod
+    def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
+        """Return the covariances of k components that all have one covariance matrix, plus a
+        floor.
+        """
+
+    @abstractmethod
+    def variances(self, covariances: FloatArray, d: int) -> FloatArray:
+        """Return the variance of each feature in each component, k x d."""
+
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return the covariances of rows whose columns are multiplied by `scale`; spheres become
+        axis-aligned.
+        """
+        return covariances.reshape(len(covariances), -1) * scale**2
+
+    def shape_noise(self, noise: FloatArray, labels: IndexArray, covariances: FloatArray) -> None:
+        """Give standard normal rows the covariance of the component of each label, in place."""
+        noise *= np.sqrt(covariances)[labels].reshape(len(labels), -1)
+
+    def per_component(self, values: Any) -> Any:
+        """Return one value for each component in a shape that goes with the covariances."""
+        return values.reshape(-1, *(1,) * (len(self.axes) - 1))
+
+    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
+        """Return the least of the variances in some columns as a multiple of the floor; infinity
+        without columns.
+        """
+        return float(np.min(covariances / floor))
+
+
+class Spherical(Kind):
+    """One variance for each component."""
+
+    name = "spherical"
+    axes = ("k",)
+
+    def n_parameters(self, d: int) -> int:
+        return 1
+
+    def log_peaks(
+        self, log_weights: Any, covariances: FloatArray, factors: Any, d: int
+    ) -> FloatArray:
+        halves = 0.5 * d * np.log(covariances)
+        return np.asarray(log_weights - halves - 0.5 * d * math.log(2 * math.pi))
+
+    def log_densities(
+        self,
+        rows: FloatArray,
+        squares: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+        factors: Any,
+        peaks: FloatArray,
+    ) -> FloatArray:
+        densities: FloatArray = rows @ (means / covariances[:, None]).T
+        densities -= np.multiply.outer(squares, 0.5 / covariances)
+        densities += peaks - 0.5 * np.sum(means**2, axis=1) / covariances
+        return densities
+
+    def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
+        seconds: FloatArray = squares @ shares
+        return seconds
+
+    def moved(
+        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
+    ) -> FloatArray:
+        return np.asarray(seconds - 2 * firsts @ shift + counts * (shift @ shift))
+
+    def m_step(
+        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
+    ) -> FloatArray:
+        d = offsets.shape[1]
+        return np.asarray(
+            np.maximum(seconds / totals - np.sum(offsets**2, axis=1), 0.0) / d + floor
+        )
+
+    def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
+        return np.full(k, np.trace(covariance) / len(covariance) + floor)
+
+    def variances(self, covariances: FloatArray, d: int) -> FloatArray:
+        return np.broadcast_to(covariances[:, None], (len(covariances), d))
+
+
+class Diagonal(Kind):
+    """One variance for each feature of each component."""
+
+    name = "diag"
+    axes = ("k", "n_features")
+
+    def n_parameters(self, d: int) -> int:
+        return d
+
+    def log_peaks(
+        self, log_weights: Any, covariances: FloatArray, factors: Any, d: int
+    ) -> FloatArray:
+        halves = 0.5 * np.log(covariances).sum(axis=1)
+        return np.asarray(log_weights - halves - 0.5 * d * math.log(2 * math.pi))
+
+    def log_densities(
+        self,
+        rows: FloatArray,
+        squares: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+        factors: Any,
+        peaks: FloatArray,
+    ) -> FloatArray:
+        densities: FloatArray = rows @ (means / covariances).T
+        densities -= (rows * rows) @ (0.5 / covariances).T
+        densities += peaks - 0.5 * np.sum(means**2 / covariances, axis=1)
+        return densities
+
+    def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
+        seconds: FloatArray = shares.T @ (rows * rows)
+        return seconds
+
+    def moved(
+        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
+    ) -> FloatArray:
+        return np.asarray(seconds - 2 * firsts * shift + counts[:, None] * shift**2)
+
+    def m_step(
+        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
+    ) -> FloatArray:
+        return np.asarray(np.maximum(seconds / totals[:, None] - offsets**2, 0.0) + floor)
+
+    def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
+        return np.tile(np.diag(covariance) + floor, (k, 1))
+
+    def variances(self, covariances: FloatArray, d: int) -> FloatArray:
+        return covariances
+
+    def of_variances(self, variances: FloatArray) -> FloatArray:
+        """Return the covariance of features that are not correlated."""
+        return variances
+
+    def n_sums(self, d: int) -> int:
+        """Return the number of sums that the second moment of a component has."""
+        return d
+
+    def with_prior(
+        self,
+        seconds: FloatArray,
+        firsts: FloatArray,
+        counts: FloatArray,
+        means: FloatArray,
+        prior: FloatArray,
+        n: float,
+    ) -> FloatArray:
+        """Return covariances around means, to which `n` rows with variances `prior` are added;
+        `counts` are k x 1.
+        """
+        return np.asarray((seconds - means * firsts + n * prior) / (counts + n))
+
+    def log_determinants(self, covariances: FloatArray) -> FloatArray:
+        """Return the logarithm of the determinant of each covariance."""
+        return np.asarray(np.log(covariances).sum(axis=1))
+
+    def to_vector(self, covariances: FloatArray) -> FloatArray:
+        """Return coordinates in which covariances may be extrapolated: logarithms of variances."""
+        return np.log(covariances).ravel()
+
+    def from_vector(self, vector: FloatArray, k: int, d: int) -> FloatArray:
+        """Return the covariances with these coordinates."""
+        return np.exp(np.clip(vector.reshape(k, d), -_LARGEST_LOG, _LARGEST_LOG))
+
+    def raise_to(self, covariances: FloatArray, units: FloatArray, least: float) -> FloatArray:
+        """Return covariances with at least this share of their units in every direction."""
+        return np.maximum(covariances, least * units)
+
+    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
+        return float(np.min(covariances[:, columns] / floor[columns], initial=np.inf))
+
+
+class Full(Kind):
+    """A covariance matrix for each component; `factors` are the inverses of their Cholesky factors,
+    transposed.
+    """
+
+    name = "full"
+    axes = ("k", "n_features", "n_features")
+
+    def n_parameters(self, d: int) -> int:
+        return d * (d + 1) // 2
+
+    def check(self, value: FloatArray, where: str, sizes: Sizes) -> None:
+        """Require positive definite matrices."""
+        array(*self.axes, low=-_LARGEST_VARIANCE, high=_LARGEST_VARIANCE)(value, where, sizes)
+        require(bool(np.allclose(value, value.transpose(0, 2, 1))), f"`{where}` must be symmetric")
+        try:
+            np.linalg.cholesky(value)
+        except np.linalg.LinAlgError:
+            raise ValueError(f"`{where}` must be positive definite") from None
+
+    def factors(self, covariances: FloatArray) -> FloatArray:
+        """Return the factors: (x − μ)ᵀ times one has covariance I."""
+        try:
+            roots = np.linalg.cholesky(covariances)
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "The covariance matrix of a component must be positive definite. One is not: its "
+                "rows are equal, or lie in a plane. Raise `reg_covar`, pass fewer components, or "
+                "covariance_type='diag'."
+            ) from None
+        return np.stack([lapack.dtrtri(each, lower=1)[0].T for each in roots])
+
+    def log_peaks(
+        self, log_weights: Any, covariances: FloatArray, factors: Any, d: int
+    ) -> FloatArray:
+        halves = -np.log(np.einsum("kii->ki", factors)).sum(axis=1)
+        return np.asarray(log_weights - halves - 0.5 * d * math.log(2 * math.pi))
+
+    def log_densities(
+        self,
+        rows: FloatArray,
+        squares: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+        factors: Any,
+        peaks: FloatArray,
+    ) -> FloatArray:
+        densities = np.empty((len(rows), len(means)))
+        for component, (factor, mean) in enumerate(zip(factors, means, strict=True)):
+            white = (rows - mean) @ factor
+            densities[:, component] = np.einsum("ij,ij->i", white, white)
+        densities *= -0.5
+        densities += peaks
+        return densities
+
+    def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
+        return np.stack([(rows * share[:, None]).T @ rows for share in shares.T])
+
+    def moved(
+        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
+    ) -> FloatArray:
+        cross = firsts[:, :, None] * shift
+        return np.asarray(
+            seconds
+            - cross
+            - cross.transpose(0, 2, 1)
+            + counts[:, None, None] * np.outer(shift, shift)
+        )
+
+    def m_step(
+        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
+    ) -> FloatArray:
+        covariances = seconds / totals[:, None, None] - offsets[:, :, None] * offsets[:, None, :]
+        symmetric = (covariances + covariances.transpose(0, 2, 1)) / 2
+        return np.asarray(symmetric + floor * np.eye(offsets.shape[1]))
+
+    def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
+        return np.tile(covariance + floor * np.eye(len(covariance)), (k, 1, 1))
+
+    def variances(self, covariances: FloatArray, d: int) -> FloatArray:
+        return np.asarray(np.einsum("kii->ki", covariances))
+
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        return np.asarray(covariances * np.outer(scale, scale))
+
+    def of_variances(self, variances: FloatArray) -> FloatArray:
+        """Return the covariance of features that are not correlated."""
+        return np.asarray(np.diag(variances))
+
+    def n_sums(self, d: int) -> int:
+        """Return the number of sums that the second moment of a component has."""
+        return d * d
+
+    def with_prior(
+        self,
+        seconds: FloatArray,
+        firsts: FloatArray,
+        counts: FloatArray,
+        means: FloatArray,
+        prior: FloatArray,
+        n: float,
+    ) -> FloatArray:
+        """Return covariances around means, to which `n` rows with variances `prior` are added;
+        `counts` are k x 1.
+        """
+        k, d = means.shape
+        scatter = seconds.reshape(k, d, d) - means[:, :, None] * firsts[:, None, :]
+        return np.asarray((scatter + n * np.diag(prior)) / (counts + n)[:, :, None])
+
+    def log_determinants(self, covariances: FloatArray) -> FloatArray:
+        """Return the logarithm of the determinant of each covariance."""
+        return np.asarray(np.linalg.slogdet(covariances)[1])
+
+    def to_vector(self, covariances: FloatArray) -> FloatArray:
+        """Return coordinates in which covariances may be extrapolated: Cholesky factors, with
+        log-diagonals first.
+        """
+        lower = np.linalg.cholesky(covariances)
+        rows, columns = np.tril_indices(covariances.shape[1], -1)
+        diagonals = np.log(np.diagonal(lower, axis1=1, axis2=2))
+        return np.concatenate([diagonals.ravel(), lower[:, rows, columns].ravel()])
+
+    def from_vector(self, vector: FloatArray, k: int, d: int) -> FloatArray:
+        """Return the covariances with these coordinates."""
+        lower = np.zeros((k, d, d))
+        diagonals = vector[: k * d].reshape(k, d)
+        lower[:, np.arange(d), np.arange(d)] = np.exp(
+            np.clip(diagonals, -_LARGEST_LOG, _LARGEST_LOG)
+        )
+        rows, columns = np.tril_indices(d, -1)
+        lower[:, rows, columns] = vector[k * d :].reshape(k, -1)
+        return np.asarray(lower @ lower.transpose(0, 2, 1))
+
+    def raise_to(self, covariances: FloatArray, units: FloatArray, least: float) -> FloatArray:
+        """Return covariances with at least this share of their units in every direction."""
+        values, vectors = np.linalg.eigh(covariances / units)
+        low = values[:, 0] < least
+        if low.any():
+            raised = vectors[low] * np.maximum(values[low], least)[:, None, :]
+            covariances = covariances.copy()
+            covariances[low] = (raised @ vectors[low].transpose(0, 2, 1)) * units
+        return covariances
+
+    def shape_noise(self, noise: FloatArray, labels: IndexArray, covariances: FloatArray) -> None:
+        for component, root in enumerate(np.linalg.cholesky(covariances)):
+            noise[labels == component] = noise[labels == component] @ root.T
+
+    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
+        if not columns.any():
+            return math.inf
+        roots = np.sqrt(floor[columns])
+        chosen = covariances[:, columns][..., columns]
+        return float(np.linalg.eigvalsh(chosen / np.outer(roots, roots)).min())
+
+
+#: Every kind by its name, the one with the fewest parameters first.
+KINDS: dict[CovarianceType, Kind] = {each.name: each for each in (Spherical(), Diagonal(), Full())}
+
+COVARIANCE_TYPES: tuple[CovarianceType, ...] = tuple(KINDS)
+
+
+def kind_of(covariances: FloatArray) -> Kind:
+    """Return the kind of an array of covariances, or of sums in their shape."""
+    return next(kind for kind in KINDS.values() if len(kind.axes) == covariances.ndim)
+
+
+def covariances_rule(k: str, d: str) -> Rule:  # noqa: ARG001 - the names of axes are those of the kinds
+    """Require covariances of some kind."""
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        n_axes = value.ndim if isinstance(value, np.ndarray) else 0
+        require(
+            n_axes in {len(kind.axes) for kind in KINDS.values()},
+            f"`{where}` must have one to three axes",
+        )
+        kind_of(value).check(value, where, sizes)
+
+    return check
+
+
+def check_seconds(value: Any, where: str, sizes: Sizes) -> None:
+    """Require sums in the shape of some kind of covariances."""
+    n_axes = value.ndim if isinstance(value, np.ndarray) else 0
+    require(
+        n_axes in {len(kind.axes) for kind in KINDS.values()},
+        f"`{where}` must have one to three axes",
+    )
+    array(*kind_of(value).axes)(value, where, sizes)

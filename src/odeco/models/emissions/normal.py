@@ -1,0 +1,192 @@
+"""Numbers as a part of a mixture: a Gaussian for every component.
+
+Rows of this part are standardised, so that their squares may be added up, and one floor goes with
+all variances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from odeco._util.state import Sizes, array_field
+from odeco._util.types import FloatArray, IndexArray
+from odeco.models.emissions.covariances import KINDS, CovarianceType, Kind, covariances_rule
+from odeco.models.emissions.covariances import kind_of as kind_of_covariances
+from odeco.models.emissions.gaussians import bounded, draw_rows, squared_norms, weighted_sums
+from odeco.models.emissions.parts import Part
+from odeco.models.engine.rows import condition, parts_of
+
+#: Numbers beyond this many deviations count as if they were there: their squares would overflow.
+_FARTHEST = 1e100
+
+#: A component with less than this share of one row keeps its mean and covariance.
+_MIN_COUNT = 1e-6
+
+
+def check_own_covariances(value: Any, where: str, sizes: Sizes) -> None:
+    """Require covariances of the numbers, which are some of the features."""
+    own = {"k": sizes["k"], "n_features": sizes["n_numbers"]}
+    covariances_rule("k", "n_features")(value, where, own)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianPart(Part):
+    """Columns of standardised numbers; NaN is a missing one.
+
+    Attributes
+    ----------
+    means : array, k x numbers
+        The means.
+    covariances : array
+        One variance for each component, one for each column, or covariance matrices.
+    """
+
+    means: FloatArray = array_field("k", "n_numbers", rule=bounded("k", "n_numbers"))
+    covariances: FloatArray = array_field("k", rule=check_own_covariances)
+
+    @classmethod
+    def standard(cls, d: int, kind: CovarianceType) -> Self:
+        """Return one component with the mean 0 and the variance 1 in each column."""
+        return cls(np.zeros((1, d)), KINDS[kind].of_matrix(np.eye(d), 1, 0.0))
+
+    @cached_property
+    def kind(self) -> Kind:
+        """The kind of the covariances."""
+        return kind_of_covariances(self.covariances)
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return int(self.means.shape[1])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether components have covariance matrices."""
+        return self.covariances.ndim > 2
+
+    @property
+    def n_seen(self) -> int:
+        """The number of sums of rows: with matrices one, else one for each column."""
+        return 1 if self.is_full else self.width
+
+    @property
+    def n_sums(self) -> int:
+        """The number of sums of rows, of numbers, and of their squares or products."""
+        return self.n_seen + self.width + (self.width**2 if self.is_full else self.width)
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of means and variances of one component."""
+        return self.width + self.kind.n_parameters(self.width)
+
+    @property
+    def variances(self) -> FloatArray:
+        """The variance of each column in each component, k x numbers."""
+        return self.kind.variances(self.covariances, self.width)
+
+    @cached_property
+    def _factors(self) -> FloatArray | None:
+        return self.kind.factors(self.covariances)
+
+    def log_densities(self, block: FloatArray) -> FloatArray:
+        """Return the log-density of the observed numbers of each row in each component, n x k."""
+        rows = np.clip(block, -_FARTHEST, _FARTHEST)
+        squares = squared_norms(rows)
+        whole = ~np.isnan(squares)
+        if whole.all():
+            return self._log_densities(rows, squares)
+        densities = np.empty((len(rows), len(self.means)))
+        densities[whole] = self._log_densities(rows[whole], squares[whole])
+        gaps = np.flatnonzero(~whole)
+        for some in parts_of(rows[gaps], len(self.means)):
+            densities[gaps[some]] = self._condition(rows[gaps[some]]).log_densities
+        return densities
+
+    def _log_densities(self, rows: FloatArray, squares: FloatArray) -> FloatArray:
+        peaks = self.kind.log_peaks(0.0, self.covariances, self._factors, self.width)
+        given = (self.means, self.covariances, self._factors, peaks)
+        return self.kind.log_densities(rows, squares, *given)
+
+    def _condition(self, rows: FloatArray) -> Any:
+        return condition(rows, 0.0, self.means, self.covariances, self._factors)
+
+    def sums(self, block: FloatArray, shares: FloatArray) -> FloatArray:
+        """Return the sums of 1, x and x²; a missing number adds nothing.
+
+        With matrices, the sums of products have what is expected of missing numbers.
+        """
+        if not self.is_full:
+            seen = ~np.isnan(block)
+            numbers = np.where(seen, block, 0.0)
+            return np.vstack([seen.T @ shares, numbers.T @ shares, np.square(numbers).T @ shares])
+        squares = squared_norms(block)
+        whole = ~np.isnan(squares)
+        own = (block[whole], squares[whole], shares[whole])
+        total = _stacked(weighted_sums(*own, self.kind))
+        gaps = np.flatnonzero(~whole)
+        for some in parts_of(block[gaps], len(self.means)):
+            places = gaps[some]
+            total += _stacked(self._condition(block[places]).sums(shares[places]))
+        return total
+
+    def m_step(self, sums: FloatArray, floor: float) -> Self:
+        """Return means and covariances; those of a component without rows stay."""
+        seen, firsts, seconds = np.split(sums.T, [self.n_seen, self.n_seen + self.width], axis=1)
+        k = len(seen)
+        known = np.broadcast_to(seen > _MIN_COUNT, (k, self.width))
+        totals = np.where(seen > _MIN_COUNT, seen, 1.0)
+        means = np.where(known, firsts / totals, self.means)
+        covariances = self.covariances_of(seconds, totals[:, None], means[:, None], floor)
+        if self.is_full:
+            known = known[:, :1, None]
+        elif self.kind.name == "spherical":
+            known = known[:, 0]
+        covariances = np.where(known, covariances, self.covariances)
+        return replace(self, means=means, covariances=covariances)
+
+    def covariances_of(
+        self, seconds: FloatArray, seen: FloatArray, means: FloatArray, floor: float
+    ) -> FloatArray:
+        """Return the covariances around one or several means of each component.
+
+        Parameters
+        ----------
+        seconds : array, k x n
+            The sums of squares or products.
+        seen : array, k x means x n_seen
+            The number of rows of each mean.
+        means : array, k x means x numbers
+            The means.
+        floor : float
+            What is added to every variance.
+        """
+        k = len(seconds)
+        totals = seen.sum(axis=1)
+        if self.is_full:
+            around = np.einsum("kan,kai,kaj->kij", seen, means, means)
+            scatter = (seconds.reshape(around.shape) - around) / totals[:, :, None]
+            symmetric = (scatter + scatter.transpose(0, 2, 1)) / 2
+            return np.asarray(symmetric + floor * np.eye(self.width))
+        scatter = np.maximum(seconds - np.sum(seen * means**2, axis=1), 0.0)
+        if self.kind.name == "spherical":
+            counts = np.broadcast_to(totals, (k, self.width)).sum(axis=1)
+            return np.asarray(scatter.sum(axis=1) / counts + floor)
+        return np.asarray(scatter / totals + floor)
+
+    def draw(self, labels: IndexArray, random: np.random.RandomState) -> FloatArray:
+        """Draw numbers."""
+        return draw_rows(labels, self.means, self.covariances, random)
+
+    def embed(self, block: FloatArray) -> FloatArray:
+        """Return the numbers, which are standardised."""
+        return np.nan_to_num(block)
+
+
+def _stacked(sums: tuple[FloatArray, FloatArray, FloatArray]) -> FloatArray:
+    """Return the sums of components as columns."""
+    counts, firsts, seconds = sums
+    return np.vstack([counts, firsts.T, seconds.reshape(len(counts), -1).T])
