@@ -55,10 +55,10 @@ from odeco.privacy.holders.graph import PrivateLinks
 #: The largest number of nodes: all pairs are in memory.
 MAX_NODES = 5000
 
-#: A direction is clear if its eigenvalue exceeds this multiple of the largest of noise. In 2,120
-#: graphs without communities (200 to 1,000 nodes, ε from 0.5 to 4, equal and unequal nodes), the
-#: second was at most 1.011 times that.
-_CLEAR = 1.02
+#: The largest eigenvalue of a symmetric matrix of noise is s (1 + T n^(-2/3) / 2), where T follows
+#: the law of Tracy and Widom (1996). This T is exceeded with a chance of 1e-4, and a direction is
+#: clear if its eigenvalue needs a larger one.
+_CLEAR = 4.4
 
 #: If the second is clear, directions count whose eigenvalues exceed this multiple. Chosen among 0,
 #: 0.95, 1, 1.03 and 1.06 on ten kinds of planted graphs, of which two have fewer communities than
@@ -193,9 +193,9 @@ def _leading(links: DataArray, noise: float, number: int) -> tuple[FloatArray, i
     else:
         values, vectors = eigsh(links, number, which="LM", v0=start)
     order = np.argsort(-np.abs(values), kind="stable")[:number]
-    n_clear, n_likely = (
-        int(np.sum(np.abs(values[order]) > each * noise)) for each in (_CLEAR, _LIKELY)
-    )
+    sizes = np.abs(values[order])
+    n_clear = int(np.sum(sizes > noise * (1 + _CLEAR * n ** (-2 / 3) / 2)))
+    n_likely = int(np.sum(sizes > _LIKELY * noise))
     order = order[: n_likely if n_clear > 1 else 1]
     return np.asarray(vectors[:, order] * values[order], dtype=np.float64), max(n_clear, 1)
 
