@@ -471,6 +471,9 @@ def test_info_names_what_a_file_holds(folder, tmp_path):
     online.partial_fit(np.ones((30, 4))).save(tmp_path / "run.ckpt")
     checkpoint = json.loads(succeed("info", tmp_path / "run.ckpt", "--json", cwd=folder))
     assert (checkpoint["holds"], checkpoint["rows_taken_in"]) == ("stream run", 30)
+    page = tmp_path / "page.html"
+    succeed("decompose", "tensor.npy", "-k", "2", "--report", page, cwd=folder)
+    assert "made by  odeco decompose tensor.npy" in succeed("info", page, cwd=folder)
     assert "No such file" in fails(1, "info", "nothing.npy", cwd=folder)
     assert "broken.npy cannot be opened" in fails(1, "info", "broken.npy", cwd=folder)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
+import re
 
 import numpy as np
 import pytest
 from scipy import io as scipy_io
 from scipy import sparse
+from scipy.io import wavfile
 
 from odeco.cli.app import run as main
 from odeco.cli.files import _MEANINGS
@@ -547,6 +551,26 @@ def test_sources_of_a_recording(tmp_path, capsys):
     cosines = np.abs(np.corrcoef(found.T, sources.T)[:2, 2:])
     assert cosines.max(axis=1).min() > 0.99
     TensorICA.load(tmp_path / "model.npz")
+
+
+def test_the_page_of_a_recording_shows_the_sources_over_time_and_plays_them(tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    recorded = rng.laplace(size=(4000, 2)) @ np.array([[1.0, 0.5], [0.3, 1.0]])
+    samples = np.rint(recorded / np.abs(recorded).max() * 30_000).astype(np.int16)
+    wavfile.write(tmp_path / "recording.wav", 2_000, samples)
+    page = tmp_path / "page.html"
+    shown, _ = learn(capsys, "ica", tmp_path / "recording.wav", "-k", 2, "--report", page)
+    assert "Leave one out with --drop." in shown
+    text = page.read_text()
+    assert "Leave one out" not in text
+    assert "Sources over time" in text
+    played = re.findall(r'src="data:audio/wav;base64,([^"]+)"', text)
+    assert len(played) == 2
+    model = TensorICA(2, random_state=0).fit(samples.astype(float))
+    for each, source in zip(played, model.transform(samples.astype(float)).T, strict=True):
+        rate, heard = wavfile.read(io.BytesIO(base64.b64decode(each)))
+        assert (rate, len(heard)) == (2_000, 4_000)
+        assert np.corrcoef(heard, source)[0, 1] > 0.9999
 
 
 def block_graph(rng, n_nodes=120):

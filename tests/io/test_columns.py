@@ -11,6 +11,7 @@ import odeco
 from odeco.errors import SourceError
 from odeco.io import as_source
 from odeco.io.source import names_of
+from odeco.privacy.sources import open_private
 
 pandas = pytest.importorskip("pandas")
 pyarrow = pytest.importorskip("pyarrow")
@@ -157,3 +158,27 @@ def test_a_stream_of_chosen_columns_has_their_names(kind, tmp_path):
     np.testing.assert_allclose(
         result.weights, expected.weights, rtol=1e-12
     )  # sums of 40 numbers, in another order
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_index_that_pandas_writes_is_no_column_unless_it_is_chosen(suffix, tmp_path):
+    frame = FRAME[["a", "b", "c"]].set_index(np.arange(40) * 3)
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "csv":
+        frame.to_csv(path)
+    else:
+        frame.to_parquet(path, index=True)
+    assert as_source(path).columns == ("a", "b", "c")
+    assert as_source(path, drop="b").columns == ("a", "c")
+    np.testing.assert_array_equal(np.concatenate(list(as_source(path))), frame.to_numpy())
+    index = "" if suffix == "csv" else "__index_level_0__"
+    chosen = np.concatenate(list(as_source(path, columns=[index, "c"])))
+    np.testing.assert_array_equal(chosen[:, 0], frame.index)
+
+
+def test_the_index_of_a_private_table_is_no_column(tmp_path):
+    FRAME[["a", "b"]].to_csv(tmp_path / "rows.csv")
+    rows = open_private([tmp_path / "rows.csv"], header=True)
+    assert rows.columns == ("a", "b")
+    assert rows.n_features == 2
+    np.testing.assert_array_equal(next(rows.chunks(40)), FRAME[["a", "b"]].to_numpy())

@@ -4,7 +4,9 @@ file.
 
 from __future__ import annotations
 
+import html
 import math
+import re
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +24,7 @@ from odeco.cli.models import MODELS, RegisteredModel, model_of_kind
 from odeco.cli.options import UNNAMED, Command, Section, option
 from odeco.cli.output import Output, deliver, print_json, print_text
 from odeco.cli.privacy import as_lines, describe_ledger
+from odeco.cli.tables import is_page
 from odeco.decompose.files import load_result
 from odeco.decompose.result import AsymmetricDecomposition
 from odeco.errors import FileFormatError
@@ -30,6 +33,13 @@ from odeco.io.npy import load_npy
 from odeco.io.tables import is_missing, is_number, kind_of, open_text, read_cells
 from odeco.io.urls import UrlPath
 from odeco.tensors.entries import check_finite, check_symmetric
+
+#: What is shown of a page, and how to find it there.
+_OF_PAGE = {
+    "title": r"<title>(.*?)</title>",
+    "finding": r'<p class="verdict">(.*?)</p>',
+    "made by": r"<pre[^>]*>(?:<code>)?(odeco .*?)(?:</code>)?</pre>",
+}
 
 #: The kind of a column follows from this number of records.
 _N_LOOKED_AT = 1000
@@ -205,7 +215,20 @@ def _describe(file: Path, check: bool) -> dict[str, Any]:
         if array.ndim < 3:
             return _rows(file)
         return _tensor(array.shape, array.dtype, array if check else None)
+    if file.is_file() and is_page(file):
+        return _page(file)
     return (describe_ledger(file) if file.is_file() else {}) or _rows(file)
+
+
+def _page(file: Path) -> dict[str, Any]:
+    """Describe a page by its heading, what it found, and the command that made it."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    shown = {"holds": "a page of odeco; open it in a browser"}
+    for name, pattern in _OF_PAGE.items():
+        found = re.search(pattern, text, flags=re.DOTALL)
+        if found is not None:
+            shown[name] = html.unescape(found[1])
+    return shown
 
 
 def _own(file: Path, contents: Contents) -> dict[str, Any]:

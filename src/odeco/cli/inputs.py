@@ -22,7 +22,7 @@ from odeco.errors import SourceError
 from odeco.io.coerce import as_source
 from odeco.io.graphs import read_graph
 from odeco.io.mixed import has_texts, read_columns, read_known
-from odeco.io.npy import load_npy
+from odeco.io.npy import WavFile, load_npy
 from odeco.io.rows import check_columns, is_sparse, join_rows
 from odeco.io.source import Selection
 from odeco.io.tables import (
@@ -41,6 +41,8 @@ from odeco.privacy.sources import open_private
 
 #: The columns that are used are listed up to this number.
 _MAX_NAMED = 20
+
+_LEAVE_OUT = "Leave one out with --drop."
 
 #: By chance a column of this number of rows is sorted once in 1.8 million tables.
 _FEW_ROWS = 10
@@ -75,7 +77,11 @@ class Data:
     restore : callable
         Takes labels of the rows of `X`, and returns them in the order of the file.
     remark : str
-        A line to print after the summary.
+        A line about what was read, after the summary.
+    hint : str
+        What the user may change about that, on the command line.
+    page : dict
+        Further arguments of `write_report`.
     """
 
     X: Any
@@ -88,6 +94,8 @@ class Data:
     rows: Sequence[str] | None = None
     restore: Callable[[Any], Any] = lambda labels: labels
     remark: str = ""
+    hint: str = ""
+    page: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -218,7 +226,7 @@ def _columns_used(names: Sequence[str] | None, rows: FloatArray | None = None) -
         return ""
     called = [str(name) or _options.UNNAMED[0] for name in names]
     more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
-    used = f"Columns used: {', '.join(called[:_MAX_NAMED])}{more}. Leave one out with --drop."
+    used = f"Columns used: {', '.join(called[:_MAX_NAMED])}{more}."
     if rows is None or len(rows) < _FEW_ROWS:
         return used
     rises = np.all(rows[1:] > rows[:-1], axis=0)
@@ -247,7 +255,16 @@ def _row_reader(*, nulls_are_nan: bool) -> Callable[[Path, Given, bool], Data]:
         users, n_units = _users_of(given, len(rows))
         public = {"n_rows": n_units, "n_features": rows.shape[1]}
         remark = "" if private else _columns_used(names, rows)
-        return Data(rows, len(rows), names, fit=weights | users, public=public, remark=remark)
+        return Data(
+            rows,
+            len(rows),
+            names,
+            fit=weights | users,
+            public=public,
+            remark=remark,
+            hint=_LEAVE_OUT if remark else "",
+            page={"rate": WavFile(file, None).rate} if kind_of(file) == ".wav" else {},
+        )
 
     return read
 
@@ -282,14 +299,13 @@ def _read_table(file: Path, given: Given, private: bool) -> Data:
     weights, given = _read_weights(file, given, private=False)
     selection = Selection.of(given["columns"], given["drop"])
     table = read_columns(file, selection, kinds or {})
-    remark = "Leave a column out with --drop, or say what it is with --kinds."
     return Data(
         table,
         len(table),
         list(table.columns),
         fit=weights,
         parameters={"columns": kinds},
-        remark=remark,
+        hint="Leave a column out with --drop, or say what it is with --kinds.",
     )
 
 
@@ -380,7 +396,8 @@ def _read_number_sequences(
     has_texts = given["sequence"] is not None or given["time"] is not None
     table = read_text_table(file) if has_texts else None
     remark = _columns_used(names, rows)
-    return _in_sequences(table, rows, given, names, weights, {"emissions": "gaussian"}, remark)
+    made = _in_sequences(table, rows, given, names, weights, {"emissions": "gaussian"}, remark)
+    return replace(made, hint=_LEAVE_OUT if remark else "")
 
 
 def _in_sequences(
@@ -499,7 +516,6 @@ def _read_answers(file: Path, given: Given, private: bool) -> Data:
         fit |= {"categories": list(named.values())}
         public = {"n_respondents": n_units, "categories": [len(own) for own in named.values()]}
     parameters = {"missing_values": None}
-    remark = _columns_used(table.columns)
     return Data(
         table.cells,
         len(table.cells),
@@ -507,7 +523,8 @@ def _read_answers(file: Path, given: Given, private: bool) -> Data:
         fit=fit,
         parameters=parameters,
         public=public,
-        remark=remark,
+        remark=_columns_used(table.columns),
+        hint=_LEAVE_OUT,
     )
 
 

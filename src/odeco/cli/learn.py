@@ -212,10 +212,10 @@ class Tables:
 
         def write_page(path: Path) -> None:
             rows = None if given.get("epsilon") is not None else data.X
-            how = {"title": title, "remark": data.remark, "command": command_line()}
+            how = {"title": title, "remark": data.remark, "command": command_line(), **data.page}
             model.write_report(path, rows=rows, lengths=data.predict.get("lengths"), **how)
 
-        text = f"{summary}\n{data.remark}".rstrip()
+        text = "\n".join([summary, f"{data.remark} {data.hint}".strip()]).rstrip()
         return Shown(text, partial(_document, model, summary), write_page)
 
 

@@ -77,16 +77,19 @@ def was_written_by_odeco(path: str | os.PathLike[str]) -> bool:
     file = Path(path)
     if not file.is_file() or file.stat().st_size == 0:
         return True
-    with file.open("rb") as opened:
-        if _PAGE in opened.read(_PAGE_BYTES):
-            return True
-    if _is_table(file):
+    if is_page(file) or _is_table(file):
         return True
     try:
         read_contents(file)
     except FileFormatError:
         return False
     return True
+
+
+def is_page(file: Path) -> bool:
+    """Return whether a file is a page that odeco wrote."""
+    with file.open("rb") as opened:
+        return _PAGE in opened.read(_PAGE_BYTES)
 
 
 def _is_table(file: Path) -> bool:

@@ -78,7 +78,8 @@ def as_source(
     columns, drop : sequence of str, optional
         The names of the columns to read, in this order, or of those to leave out; for CSV, Parquet
         and Arrow files and for tables. A column that is not read may hold anything, not only
-        numbers.
+        numbers. The index that pandas and R write (a first column without a name) is read only if
+        it is one of `columns`.
     nulls_are_nan : bool
         Whether missing values are read as NaN: NaN, nulls, and cells of text that are empty or hold
         NA, N/A, null, none or a dot. By default they are errors.

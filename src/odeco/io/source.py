@@ -429,9 +429,13 @@ class Selection:
         return self.columns is None and self.drop is None
 
     def places(self, names: Sequence[str] | None, name: str, path: Path | None) -> list[int] | None:
-        """Return the positions of the columns that are read; None for all of them."""
+        """Return the positions of the columns that are read; None for all of them.
+
+        The index that pandas and R write is read only if it is chosen.
+        """
         if self.is_all:
-            return None
+            columns = columns_beside_index(names or ())
+            return columns if len(columns) < len(names or ()) else None
         if names is None:
             raise SourceError(
                 "Columns are chosen by their names, as CSV, Parquet, Arrow files and tables have "
@@ -463,7 +467,9 @@ class Selection:
                 )
         if self.columns is not None:
             return [names.index(wanted) for wanted in self.columns]
-        kept = [place for place, each in enumerate(names) if each not in (self.drop or ())]
+        kept = [
+            place for place in columns_beside_index(names) if names[place] not in (self.drop or ())
+        ]
         if not kept:
             raise source_error(
                 "empty", name, path, what="no other columns than those that are dropped"
@@ -485,6 +491,18 @@ class Selection:
 
 #: Every column is read.
 ALL = Selection()
+
+
+def columns_beside_index(names: Sequence[str]) -> list[int]:
+    """Return the positions of all columns but the index of a table: in text files that pandas and R
+    write, a first column without a name; in Parquet files, one that pandas has named.
+    """
+    begins = 1 if len(names) > 1 and names[0] == "" else 0
+    return [
+        place
+        for place in range(begins, len(names))
+        if not names[place].startswith("__index_level_")
+    ]
 
 
 def chosen_columns(

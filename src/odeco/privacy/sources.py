@@ -38,7 +38,14 @@ from odeco.io.errors import as_subject, source_error
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.reading import cut_into
 from odeco.io.rows import is_sparse, row_slice
-from odeco.io.source import Block, FileSource, Source, rows_per_block, working_type
+from odeco.io.source import (
+    Block,
+    FileSource,
+    Source,
+    columns_beside_index,
+    rows_per_block,
+    working_type,
+)
 from odeco.io.tables import (
     Record,
     check_names,
@@ -78,10 +85,11 @@ def open_private(
     * Parquet, Arrow, Feather: the names and types of the columns, the number of rows, how these are
       cut into groups.
     * CSV: that the file is well-formed (`odeco.io.tables`), its names if it has some, and the
-      number of records. A record may have several lines if a quoted cell contains line breaks;
-      empty lines are not records, and lines of spaces are only in a table of one column. The
-      delimiter is the most frequent of comma, semicolon and tab among the names; without names it
-      is the comma, and the tab for ``.tsv``.
+      number of records. A first column whose name is empty is an index, and is left out. A record
+      may have several lines if a quoted cell contains line breaks; empty lines are not records, and
+      lines of spaces are only in a table of one column. The delimiter is the most frequent of
+      comma, semicolon and tab among the names; without names it is the comma, and the tab for
+      ``.tsv``.
 
     A cell that is not a number, an index outside of the columns, a null, NaN and infinity make a
     record that is not valid. A file that is damaged or, for CSV, not well-formed is refused by an
@@ -264,6 +272,11 @@ class _PrivateCsvFile(CsvFile):
                 check_names(self.columns, path.name)
                 n_features = len(self.columns)
             self.n_features = self._n_cells = n_features
+            places = columns_beside_index(self.columns or ())
+            if self.columns is not None and len(places) < n_features:
+                self.columns = tuple(self.columns[place] for place in places)
+                self.n_features = len(places)
+                self._places = places
             widths = [self._is_complete(record.text) for record in self._records()]
         except csv.Error:
             raise not_well_formed(path.name) from None

@@ -4,12 +4,15 @@ guarantee.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
 import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.io import wavfile
 
 from odeco._util.lazy import needed_by
 from odeco._util.types import FloatArray, IndexArray
@@ -33,6 +36,9 @@ _SHADE = 45
 #: columns.
 _N_TYPICAL, _MAX_COLUMNS = 3, 8
 
+#: A page plays this number of sources, and this number of seconds of each: some megabytes.
+_MAX_PLAYERS, _MAX_SECONDS = 8, 15
+
 #: A row is typical of a component if it belongs to it with at least this probability.
 _CLEARLY = 0.5
 
@@ -47,6 +53,7 @@ def write_model_report(
     remark: str = "",
     command: str | None = None,
     check: bool = True,
+    rate: int | None = None,
 ) -> None:
     """Write a fitted model as one HTML page that needs no network.
 
@@ -71,6 +78,9 @@ def write_model_report(
     check : bool
         Whether the components are checked on random halves of `rows`, if they were not yet: some
         six fits.
+    rate : int, optional
+        The number of rows per second, if rows are a recording and the model finds its sources: the
+        page then plays them.
 
     Examples
     --------
@@ -101,6 +111,9 @@ def write_model_report(
     if described.panels:
         heading = "Figure" if len(described.panels) == 1 else "Figures"
         sections.append(Section(heading, _drawn(described, figures)))
+    mixes_back = hasattr(model, "inverse_transform")  # so its components are signals
+    if rows is not None and rate is not None and mixes_back:
+        sections.append(_recordings(model.transform(rows), rate, name))
     sections += [_section(each) for each in described.tables]
     if typical is not None:
         sections.append(_section(typical))
@@ -144,6 +157,26 @@ def _drawn(described: Description, figures: Figures) -> Markup:
             )
             (wide if figure.get_figwidth() > HALF else narrow).append(made)
     return Markup().join([*wide, *([beside(*narrow)] if narrow else [])])
+
+
+def _recordings(sources: FloatArray, rate: int, name: str) -> Section:
+    """Return players of the sources of a recording, each as loud as 16 bits allow."""
+    n_samples = min(len(sources), _MAX_SECONDS * rate)
+    players = []
+    for number, values in enumerate(sources[:n_samples, :_MAX_PLAYERS].T):
+        loudest = max(float(np.abs(values).max()), np.finfo(np.float64).tiny)
+        samples = np.rint(values / loudest * np.iinfo(np.int16).max).astype(np.int16)
+        players.append(parts().player(f"{name} {number}", _wav_text(samples, rate)))
+    cut = "" if n_samples == len(sources) else f" The first {_MAX_SECONDS} seconds are here."
+    lead = f"What each {name} sounds like by itself.{cut}"
+    return Section("Listen", Markup().join(players), lead)
+
+
+def _wav_text(samples: np.ndarray[Any, Any], rate: int) -> str:
+    """Return samples as a WAV file in base64."""
+    file = io.BytesIO()
+    wavfile.write(file, rate, samples)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _section(given: PageTable) -> Section:

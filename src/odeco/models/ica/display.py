@@ -16,6 +16,7 @@ from odeco.models.engine.description import (
     Description,
     HeatMap,
     PageTable,
+    Panel,
     most_characteristic,
 )
 from odeco.models.engine.fit import Fit
@@ -28,8 +29,16 @@ from odeco.tensors.components import shown_angle
 #: A source with less information than this beyond a Gaussian's 1 is called nearly Gaussian.
 _NEARLY_GAUSSIAN = 0.02
 
+#: Beyond this, the number says how narrow the bins of a histogram are, and nothing of the source.
+_MOST_INFORMATION = 100
+
 #: A figure shows the densities of at most this number of sources, the least Gaussian ones.
 _MAX_DENSITIES = 12
+
+#: A figure shows at most this number of sources over time, each as the range of its values in this
+#: number of stretches of rows.
+_MAX_SERIES = 8
+_MAX_STRETCHES = 600
 
 #: A direction is clear if it errs by less than this angle.
 _CLEAR_ANGLE = math.pi / 8
@@ -42,8 +51,13 @@ _SKEWED = 0.3
 _TAILS = 0.5
 
 
-def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Description:
-    """Return sources in words and pictures; `names` are those of the columns."""
+def describe(
+    fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: FloatArray | None = None
+) -> Description:
+    """Return sources in words and pictures.
+
+    `names` are those of the columns. With rows, the sources are also shown over time.
+    """
     params: Unmixing | Mixing = fit.params
     k = len(params.information)
     correlations = params.correlations
@@ -73,8 +87,8 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
         ComponentRow(
             None,
             (
-                f"{_shape(params.counts[source])}, information "
-                f"{params.information[source]:.2f}{errors[source]}; "
+                f"{_shape(params.counts[source])}, "
+                f"{_information(params.information[source])}{errors[source]}; "
             )
             + ", ".join(
                 f"{names[column]} {correlations[column, source]:+.2f}" for column in columns
@@ -96,7 +110,9 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
         )
     if fit.context.standardized:
         facts.append("Directions are those of standardised columns.")
-    panels = (table, _Densities(params.counts[:_MAX_DENSITIES]))
+    panels: tuple[Panel, ...] = (table, _Densities(params.counts[:_MAX_DENSITIES]))
+    if rows is not None and isinstance(params, Unmixing):
+        panels = (*panels, _OverTime(params.sources(rows)[:, :_MAX_SERIES]))
     order = np.argsort(-np.abs(correlations).max(axis=1), kind="stable")
     listed = PageTable(
         "Columns and sources",
@@ -171,6 +187,13 @@ def _fact(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> str:
     return f"{rows}, {fit.info.n_iter} Newton iterations."
 
 
+def _information(information: float) -> str:
+    """Return the Fisher information of a source; that of a source with few values has no bound."""
+    if information > _MOST_INFORMATION:
+        return f"information above {_MOST_INFORMATION}"
+    return f"information {information:.2f}"
+
+
 def _shape(counts: FloatArray) -> str:
     """Return the shape of a source in words, from its histogram."""
     skewness, kurtosis = _moments(counts)
@@ -212,3 +235,29 @@ class _Densities:
         axes.set_yticks(
             [-height * source for source in range(len(densities))], range(len(densities))
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _OverTime:
+    """Sources row by row, below each other: the range of the values in each stretch of rows."""
+
+    sources: FloatArray
+
+    @property
+    def size(self) -> tuple[float, float]:
+        return 9.0, 0.8 + 0.7 * self.sources.shape[1]
+
+    def draw(self, axes: Any) -> None:
+        n_rows, k = self.sources.shape
+        begins = np.unique(np.linspace(0, n_rows, _MAX_STRETCHES, endpoint=False).astype(np.int64))
+        lowest = np.minimum.reduceat(self.sources, begins)
+        highest = np.maximum.reduceat(self.sources, begins)
+        heights = highest.max(axis=0) - lowest.min(axis=0)
+        scale = np.maximum(heights, np.finfo(np.float64).tiny)
+        middle = (highest.max(axis=0) + lowest.min(axis=0)) / 2
+        for source in range(k):
+            low = (lowest[:, source] - middle[source]) / scale[source] - source
+            high = (highest[:, source] - middle[source]) / scale[source] - source
+            axes.fill_between(begins, low, high, step="post", linewidth=0.8, alpha=0.8)
+        axes.set(xlim=(0, n_rows - 1), xlabel="row", ylabel="source", title="Sources over time")
+        axes.set_yticks(-np.arange(k), range(k))

@@ -407,7 +407,7 @@ class ICASpec(Spec):
         self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None
     ) -> Description:
         """Return the sources in words and pictures."""
-        return describe(fit, names, privacy)
+        return describe(fit, names, privacy, rows)
 
     def check_private(self) -> None:
         """Require a bound that can be known."""
