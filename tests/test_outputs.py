@@ -547,3 +547,8 @@ def test_stages_are_lines_on_stderr_where_there_is_no_terminal_and_columns_are_s
     assert "learning\n" in run_here("learn", "mixture", "rows.csv", "-k", "1", cwd=tmp_path).stderr
     done = run_here("learn", "mixture", "rows.csv", "--columns", "hight", cwd=tmp_path)
     assert "Did you mean 'height'?" in done.stderr
+
+
+def test_an_error_names_the_file_that_was_asked_for_and_not_a_temporary_one():
+    with pytest.raises(OSError, match=r"'/proc/model\.npz'"):
+        _files.try_to_write("/proc/model.npz")

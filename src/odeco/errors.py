@@ -220,6 +220,12 @@ class NotPrivateWarning(UserWarning):
     """The noise of a private run comes from a seeded source, so that its result is not private."""
 
 
+class WeakGuaranteeWarning(UserWarning):
+    """A private run protects its records so little that an adversary is right above 75 % of the
+    time.
+    """
+
+
 class ReusedRecordsWarning(UserWarning):
     """The same records were given to several private runs without a common ledger, so that their
     budgets add up.

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import gc
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 import odeco
-from odeco.errors import ReusedRecordsWarning
+from odeco.errors import ReusedRecordsWarning, WeakGuaranteeWarning
 from odeco.models import Communities, LatentClasses, TensorICA, TensorLDA, TensorMixture
 from odeco.privacy import LedgerFile
+from odeco.privacy.ledger import Ledger
 from odeco.privacy.report import _USED, forget_all
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -55,6 +57,22 @@ def test_a_second_private_run_on_the_same_rows_warns(second, tmp_path):
     assert reused(lambda: RUNS["mixture"](other, ledger=ledger)) == 0
     assert reused(lambda: RUNS[second](other, ledger=ledger)) == 0
     assert reused(lambda: RUNS[second](other)) == 1
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_weak_guarantee_warns_before_anything_is_spent(run):
+    """At δ = 1e-6 the adversary is right at most 66 % of the time for ε = 4, and 82 % for 10."""
+    for epsilon, warns in ((4.0, False), (10.0, True)):
+        with (
+            mock.patch.dict(BUDGET, epsilon=epsilon),
+            mock.patch.object(Ledger, "charge", side_effect=KeyboardInterrupt),
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always")
+            with pytest.raises(KeyboardInterrupt):
+                RUNS[run](some_rows())
+        weak = [each for each in caught if issubclass(each.category, WeakGuaranteeWarning)]
+        assert len(weak) == warns
 
 
 def test_other_kinds_of_records_warn_too():

@@ -128,7 +128,11 @@ def _new_temporary(target: Path, mode: int) -> tuple[Path, int]:
         _remove_if_abandoned(entry)
     while True:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        except OSError as error:
+            error.filename = os.fspath(target)  # the name that the user knows
+            raise
         _try_to_lock(descriptor)
         if temporary.exists():  # else it was taken for abandoned before it was locked
             return temporary, descriptor

@@ -167,6 +167,8 @@ def run(arguments: Sequence[str]) -> int:
     notes: dict[str, Any] = {}
     with safe_streams(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
+        # commands have printed it before they ask
+        warnings.filterwarnings("ignore", "Someone who knows every other")
         try:
             code = group.main(list(arguments), prog_name="odeco", standalone_mode=False, obj=notes)
         except click.ClickException as error:

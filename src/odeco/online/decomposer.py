@@ -40,7 +40,7 @@ from odeco.online.solver import Estimate, Plan, Where
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
-from odeco.privacy.report import warn_of_reuse
+from odeco.privacy.report import warn_if_weak, warn_of_reuse
 
 
 class OnlineDecomposer:
@@ -174,6 +174,7 @@ class OnlineDecomposer:
         self._mean: Mean = PlainMean()
         guarantee = self._plans[0].guarantee
         if guarantee is not None:
+            warn_if_weak(guarantee.mu)
             self._pay_from(Account(Ledger(guarantee.mu), noise), guarantee)
         elif noise is not None:
             raise ValueError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from odeco._util.state import Sizes, each, flag, number, record, text, whole
-from odeco.errors import FileFormatError, ReusedRecordsWarning
+from odeco.errors import FileFormatError, ReusedRecordsWarning, WeakGuaranteeWarning
 from odeco.privacy.calibration import adversary_accuracy
 from odeco.privacy.ledger import Charge, Ledger
 from odeco.privacy.release import Releaser
@@ -235,6 +235,19 @@ class PrivacyReport:
             name: math.inf if value == "infinity" else value for name, value in document.items()
         }
         return cls(**numbers, charges=charges)
+
+
+def warn_if_weak(mu: float, *, stacklevel: int = 3) -> None:
+    """Warn before anything is spent if a budget μ protects little; `stacklevel` is as for
+    `warnings.warn`.
+    """
+    accuracy = adversary_accuracy(mu)
+    if level_of(accuracy) != "good":
+        warnings.warn(
+            f"{in_plain_words(accuracy, 'record')} Pass a smaller epsilon.",
+            WeakGuaranteeWarning,
+            stacklevel=stacklevel,
+        )
 
 
 #: The objects that private runs were given, by their identity, and the ledger of the last run; None

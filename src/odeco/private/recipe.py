@@ -41,7 +41,7 @@ from odeco.privacy.ledger_file import LedgerFile, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.plan import MechanismPlan, PrivacyPlan, Prospect
 from odeco.privacy.release import Releaser, Releases
-from odeco.privacy.report import PrivacyReport, warn_of_reuse
+from odeco.privacy.report import PrivacyReport, warn_if_weak, warn_of_reuse
 from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
 from odeco.private.mechanisms import MECHANISMS, best, choose, listed, mechanisms_that_use, ranked
 from odeco.private.mechanisms.mechanism import Calibration, Setting, Task
@@ -211,6 +211,7 @@ def decompose_privately(
         "nonnegative": nonnegative,
     }
     warn_of_reuse(data, ledger)
+    warn_if_weak(gdp_mu(epsilon, delta))
     choose_bound = is_auto(norm_bound) and not isinstance(data, EntryLevel | RecordLevel)
     share = 1.0
     own = Ledger(

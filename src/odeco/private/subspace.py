@@ -35,7 +35,7 @@ from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import LedgerFile, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
-from odeco.privacy.report import PrivacyReport, in_plain_words, warn_of_reuse
+from odeco.privacy.report import PrivacyReport, in_plain_words, warn_if_weak, warn_of_reuse
 from odeco.privacy.sensitivity import RecordSensitivities
 
 #: The cosine from which on a direction counts as found.
@@ -212,6 +212,7 @@ def private_subspace(
     mu = gdp_mu(check_epsilon(epsilon), check_delta(delta))
     check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
     warn_of_reuse(rows, ledger)
+    warn_if_weak(mu)
     unit = "record" if groups is None else "user"
     budget = as_ledger(ledger, unit=unit, neighbours=neighbour_relation)
     releaser = Releaser(Ledger(mu, within=budget), SecureNoise() if noise is None else noise)
@@ -414,11 +415,12 @@ def choose_norm_bound(
     order = check_count("order", order, 2)
     check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
     warn_of_reuse(rows, ledger)
+    mu = gdp_mu(epsilon, delta)
+    warn_if_weak(mu)
     norms = RowNorms(rows, groups)
     unit = "record" if groups is None else "user"
     check_delta_for(delta, norms.n_units, unit)
     n_units = norms.n_units if n_units is None else check_count("n_units", n_units)
-    mu = gdp_mu(epsilon, delta)
     budget = as_ledger(ledger, unit=unit, neighbours=neighbour_relation)
     releaser = Releaser(Ledger(mu, within=budget), SecureNoise() if noise is None else noise)
     sensitivity = RecordSensitivities(

@@ -63,7 +63,7 @@ from odeco.models.engine.rows import count_rows, split, times, warn_of_few_rows,
 from odeco.models.engine.spec import Learnt, Spec
 from odeco.online.halves import SplitHalf
 from odeco.privacy.guarantee import Guarantee
-from odeco.privacy.report import PrivacyReport, warn_of_reuse
+from odeco.privacy.report import PrivacyReport, warn_if_weak, warn_of_reuse
 
 _HEADER = record(
     {
@@ -502,6 +502,7 @@ class Estimator(_Fitted):
             else:
                 check_no_weights(sample_weight, spec.record)
                 warn_of_reuse(X, spec.settings.ledger, stacklevel=4)
+                warn_if_weak(guarantee.mu, stacklevel=4)
                 self._learnt = self._learn_privately(X, spec, guarantee, seed, groups, side)
         return self
 

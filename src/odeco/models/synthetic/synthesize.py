@@ -29,7 +29,7 @@ from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.holders.tables import HeldTable, Levels
 from odeco.privacy.ledger_file import LedgerFile
-from odeco.privacy.report import warn_of_reuse
+from odeco.privacy.report import warn_if_weak, warn_of_reuse
 from odeco.privacy.sums import PrivateSums
 
 #: The share of μ² of the first release, of all pairs. The second has the rest.
@@ -127,6 +127,7 @@ def synthesize(
     if n_rows is not None:
         n_rows = check_count("n_rows", n_rows)
     warn_of_reuse(table, ledger)
+    warn_if_weak(guarantee.mu)
     codes = encode(columns, table)
     levels = levels_of(columns)
     held = HeldTable(codes, levels)
