@@ -23,7 +23,7 @@ import click
 from odeco._util import __version__
 from odeco._util.lazy import missing_library
 from odeco.cli.models import MODELS
-from odeco.cli.terminal import output_failure, safe_streams
+from odeco.cli.terminal import output_failure, safe_streams, silence_notes, speak
 
 # Each sub-command is the object of its name in a module of odeco.cli: the module of its name,
 # unless `MODULES` has another. It is imported only when it is used, so that `odeco --help` is fast.
@@ -136,6 +136,18 @@ def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
         context.find_root().ensure_object(dict)["debug"] = True
 
 
+def _set_quiet(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        silence_notes()
+
+
+def quiet_option() -> click.Option:
+    """Return the option that leaves errors and warnings of all that goes to the standard error."""
+    how: dict[str, Any] = {"is_flag": True, "expose_value": False, "is_eager": True}
+    help_text = "Show results, warnings and errors, and neither notes nor progress."
+    return click.Option(["-q", "--quiet"], callback=_set_quiet, help=help_text, **how)
+
+
 def debug_option() -> click.Option:
     """Return the option that all commands have."""
     help_text = "On an error, show the traceback."
@@ -145,7 +157,7 @@ def debug_option() -> click.Option:
 
 @click.group(
     cls=_Commands,
-    params=[debug_option()],
+    params=[quiet_option(), debug_option()],
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
@@ -153,7 +165,9 @@ def debug_option() -> click.Option:
     },
     epilog=EXIT_CODES,
 )
-@click.version_option(__version__, prog_name="odeco", message="%(prog)s %(version)s")
+@click.version_option(
+    __version__, "-V", "--version", prog_name="odeco", message="%(prog)s %(version)s"
+)
 def group() -> None:
     """Find topics, clusters, states, sources, classes and communities in files, streams and private
     data.
@@ -165,6 +179,8 @@ def group() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code; an error is one or two lines on stderr."""
     notes: dict[str, Any] = {}
+    if list(arguments[:1]) == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     with safe_streams(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
         # commands have printed it before they ask
@@ -213,7 +229,8 @@ def _write(text: str, keep: str = "\n") -> None:
     """Write a text to stderr, and a line break after it."""
     from odeco.display.tables import printable  # NumPy, which `odeco --version` does not need
 
-    sys.stderr.write(printable(text.rstrip("\n"), keep=keep) + "\n")
+    with speak():
+        sys.stderr.write(printable(text.rstrip("\n"), keep=keep) + "\n")
 
 
 #: Exceptions about data, files or settings: their text is all that a user needs.

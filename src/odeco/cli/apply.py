@@ -12,7 +12,7 @@ import numpy as np
 from odeco._util.files import read_contents
 from odeco._util.types import FloatArray
 from odeco.cli import options as _options
-from odeco.cli.flow import limited, stages
+from odeco.cli.flow import limited, stages, with_standard_input
 from odeco.cli.inputs import INPUTS, Data, Given
 from odeco.cli.models import RegisteredModel, model_of_kind
 from odeco.cli.options import Command, OutputFile, Section, check_usage, option
@@ -83,7 +83,14 @@ def run(model: Path, files: tuple[Path, ...], **given: Any) -> None:
             f"A {registered.command} model is applied to one FILE. Got {len(files)}."
         )
     learnt = registered.load_estimator().load(model)
-    with limited(given["threads"]), stages() as (show, _), warnings.catch_warnings():
+    copied = files if registered.data != "documents" else ()
+    with (
+        limited(given["threads"]),
+        stages() as (show, _),
+        warnings.catch_warnings(),
+        with_standard_input(copied) as copies,
+    ):
+        files = copies or files
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         show("reading")
         data = _read(registered, learnt, files, given, show)

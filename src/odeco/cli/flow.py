@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import socket
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
@@ -89,6 +92,23 @@ def _followed(show: Callable[[str], object]) -> Iterator[None]:
     finally:
         LOG.setLevel(level)
         LOG.removeHandler(handler)
+
+
+@contextmanager
+def with_standard_input(
+    files: tuple[Path, ...], *, private: bool = False
+) -> Iterator[tuple[Path, ...]]:
+    """Yield files, with a copy of the standard input as a CSV file in place of ``-``."""
+    if not any(str(file) == "-" for file in files):
+        yield files
+        return
+    if private:
+        raise click.UsageError("A private run reads a FILE, not the standard input. Pass a path.")
+    with tempfile.TemporaryDirectory(prefix="odeco-") as folder:
+        copy = Path(folder) / "standard-input.csv"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield tuple(copy if str(file) == "-" else file for file in files)
 
 
 def limited(n_threads: int | None) -> AbstractContextManager[Any]:

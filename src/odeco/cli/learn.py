@@ -18,7 +18,7 @@ import numpy as np
 
 from odeco.cli import options as _options
 from odeco.cli.app import TableGroup, command_line
-from odeco.cli.flow import Show, connected, limited, stages
+from odeco.cli.flow import Show, connected, limited, stages, with_standard_input
 from odeco.cli.inputs import INPUTS, Data, Given, Input, Shown
 from odeco.cli.models import MODELS, RegisteredModel
 from odeco.cli.options import Command, OutputFile, Section, check_usage, option
@@ -53,7 +53,7 @@ class _Models(TableGroup):
 
 learn = _Models(
     "learn",
-    params=[_options.DEBUG],
+    params=[_options.QUIET, _options.DEBUG],
     help="Learn a latent-variable model: the topics, groups, states, sources or classes behind "
     "the records of a file."
     "\n\n\b\nExamples:\n"
@@ -258,14 +258,16 @@ def run(
     private = model.is_private and given["epsilon"] is not None
     _check_usage(given, private=private)
     kind.check(named, given, private=private)
+    copied = named if model.data != "documents" else ()
     with limited(given["threads"]), connected(given.get("scheduler")) as client:
-        with stages() as (show, _):
+        with stages() as (show, _), with_standard_input(copied, private=private) as copies:
             show("reading")
             reading = given if given.get("id_column") is None else given | _without_ids(given)
-            data = kind.read(named, reading, private=private, show=show, client=client)
+            sources = copies or named
+            data = kind.read(sources, reading, private=private, show=show, client=client)
             append = given.get("append", False)  # before a long fit: ids may not fit the rows
             ids = read_row_ids(
-                named,
+                sources,
                 given.get("id_column"),
                 append=append,
                 n_rows=data.n_rows,

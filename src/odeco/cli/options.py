@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from odeco._util.arguments import float_or_auto
 from odeco._util.files import try_to_write
-from odeco.cli.app import debug_option
+from odeco.cli.app import debug_option, quiet_option
 from odeco.cli.tables import was_written_by_odeco
 from odeco.io.urls import UrlPath, as_path
 
@@ -266,9 +266,10 @@ def general(*options: click.Option) -> Section:
     """Return the last section of a command: what every command has, after some options of its
     own.
     """
-    return Section("General", (*options, DEBUG))
+    return Section("General", (*options, QUIET, DEBUG))
 
 
+QUIET = quiet_option()
 DEBUG = debug_option()
 
 FORCE = option("--force", is_flag=True, help="Replace files that odeco did not write.")

@@ -17,7 +17,7 @@ import click
 from odeco.cli import options as _options
 from odeco.cli.options import Command, Section
 from odeco.cli.output import note, print_json, print_text
-from odeco.cli.terminal import outlive_terminal
+from odeco.cli.terminal import outlive_terminal, speak
 from odeco.privacy.calibration import adversary_accuracy, epsilon_of, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile, read_charges
 from odeco.privacy.report import in_plain_words
@@ -94,7 +94,9 @@ def agree_to_spend(
         spending.check()
     if not yes and is_interactive():  # what is spent cannot be recovered
         question = f"Spend ε = {request.epsilon:g} of the privacy of every {request.unit}?"
-        if not click.confirm(question, default=False, err=True):
+        with speak():
+            agreed = click.confirm(question, default=False, err=True)
+        if not agreed:
             raise click.ClickException(
                 "Nothing was spent. Run again with --yes to spend without being asked."
             )

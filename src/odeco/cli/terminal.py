@@ -23,9 +23,12 @@ class SafeStream:
     ----------
     failure : str
         Why something could not be written; empty if all was.
+    is_silent : bool
+        Whether texts are dropped.
     """
 
     def __init__(self, stream: Any) -> None:
+        self.is_silent = False
         self.failure = "it is closed" if stream is None else ""
         self.stream = _nowhere("w") if stream is None else stream
 
@@ -39,6 +42,8 @@ class SafeStream:
                     "this is a stream of texts"
                 )  # click asks so what kind of stream it is
             text = text.decode()
+        if self.is_silent:
+            return len(text)
         try:
             self.stream.write(text)
         except UnicodeEncodeError:
@@ -92,6 +97,24 @@ def safe_streams() -> Iterator[None]:
         for name, stream in made.items():
             stream.flush()
             setattr(sys, name, stream.stream)
+
+
+def silence_notes() -> None:
+    """Drop what goes to the standard error, but for what is written inside `speak`."""
+    if isinstance(sys.stderr, SafeStream):
+        sys.stderr.is_silent = True
+
+
+@contextmanager
+def speak() -> Iterator[None]:
+    """Write errors, warnings and questions, whether notes are dropped or not."""
+    stream: Any = sys.stderr
+    before = getattr(stream, "is_silent", False)
+    stream.is_silent = False
+    try:
+        yield
+    finally:
+        stream.is_silent = before
 
 
 def outlive_terminal() -> None:

@@ -348,6 +348,11 @@ class Shown:
             return parts[0].rename_axis(index="coordinate")
         return pandas.concat(parts, keys=range(len(parts)), names=["axis", "coordinate"])
 
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the components as a stream of Arrow data, which polars, DuckDB and others read."""
+        table = import_optional("pyarrow", "A table of Arrow data").table(numbers_of(self))
+        return table.__arrow_c_stream__(requested_schema)
+
     def plot(self, what: str = "all", *, n_top: int = 8, figure: Figure | None = None) -> Figure:
         """Draw the result with Matplotlib, and return the figure.
 

@@ -142,7 +142,8 @@ class SlicedSource(Source):
         self._rows = rows_per_block(self.n_features, itemsize, batch_rows)
 
     def _cut(self, start: int, stop: int) -> Any:
-        rows = self._sliced[start:stop]
+        by_axes = hasattr(self._data, "__array_namespace__")  # where every axis is named
+        rows = self._sliced[start:stop, :] if by_axes else self._sliced[start:stop]
         return as_matrix(
             rows.to_numpy(np.float64, na_value=np.nan) if self._has_na else rows, self.name, start
         )
