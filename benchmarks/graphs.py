@@ -46,8 +46,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import graph_peers as peers
 import numpy as np
+from peers import graph_peers as peers
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csgraph

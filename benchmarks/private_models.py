@@ -47,9 +47,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import private_cases
-from private_cases import CASES, PLANS, TENSORS, Others, all_found
-from private_kmeans import DELTA
+from peers import private_cases
+from peers.private_cases import CASES, PLANS, TENSORS, Others, all_found
+from peers.private_kmeans import DELTA
 from sklearn import datasets
 from sklearn.cluster import KMeans
 from successors import PCA_CHOICES, dp_pca

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from topic_corpora import read_corpus
+from peers.topic_corpora import read_corpus
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA

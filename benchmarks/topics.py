@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from private_topics import MODELS, compare_private
+from peers.private_topics import MODELS, compare_private
+from peers.topic_corpora import Corpus, read_corpus, read_parts
 from scipy.optimize import linear_sum_assignment
-from topic_corpora import Corpus, read_corpus, read_parts
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA

@@ -4,6 +4,7 @@ commit.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import re
 import sys
@@ -27,7 +28,7 @@ def test_every_benchmark_has_a_script_and_packages_that_exist():
     for claim in records.read_claims().values():
         assert (TOOL.parent / claim["command"].split()[0]).is_file()
         for package in claim["concerns"]:
-            assert (ROOT / "src" / "odeco" / package).is_dir()
+            assert (ROOT / records._path_of(package)).is_dir()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -50,3 +51,9 @@ def test_a_record_that_is_older_than_its_code_says_so(monkeypatch):
     record = records.Record.load(NAMES[0])
     monkeypatch.setattr(records, "stale_packages", lambda _: ["cp"])
     assert "Older than the code of cp" in record.to_markdown()
+
+
+def test_a_record_of_a_commit_that_is_not_there_counts_as_old():
+    record = dataclasses.replace(records.Record.load(NAMES[0]), commit="0" * 40)
+    if records._git("rev-parse", "HEAD"):
+        assert records.stale_packages(record) == records.read_claims()[record.name]["concerns"]

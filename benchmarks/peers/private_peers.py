@@ -22,11 +22,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from private_kmeans import DELTA, clipped
 from sklearn.cluster import KMeans
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.privacy import gdp_mu
+from peers.private_kmeans import DELTA, clipped
 
 #: Numbers of iterations that are tried.
 N_ITERATIONS = (3, 10, 30)

@@ -11,17 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from private_kmeans import DELTA, clipped, nearest, peers_of, tuples_of
-from private_peers import (
-    class_posterior,
-    dp_em_classes,
-    dp_em_states,
-    edge_flips,
-    fast_ica,
-    two_way_classes,
-)
-from private_spectral import CONCENTRATIONS, learn_spectrally
-from private_variational import best_settings, learn_variationally
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
@@ -46,6 +35,17 @@ from odeco.models.engine.private import matched_share
 from odeco.models.ica.private import matched_correlations
 from odeco.models.lda.inference import completion_perplexity
 from odeco.privacy import gdp_mu
+from peers.private_kmeans import DELTA, clipped, nearest, peers_of, tuples_of
+from peers.private_peers import (
+    class_posterior,
+    dp_em_classes,
+    dp_em_states,
+    edge_flips,
+    fast_ica,
+    two_way_classes,
+)
+from peers.private_spectral import CONCENTRATIONS, learn_spectrally
+from peers.private_variational import best_settings, learn_variationally
 
 #: Results of each method, for each of its settings.
 Others = dict[str, list[float]]

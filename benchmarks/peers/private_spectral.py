@@ -29,13 +29,13 @@ import math
 from typing import Any
 
 import numpy as np
-from private_moments import BoundedMoments
 from scipy.sparse.linalg import eigsh
 
 import odeco
 from odeco._util.types import FloatArray
 from odeco.privacy import gdp_mu
 from odeco.tensors import symmetrize
+from peers.private_moments import BoundedMoments
 
 #: Sums α₀ of Dirichlet parameters that are tried.
 CONCENTRATIONS = (0.1, 0.5, 2.0)

@@ -11,7 +11,7 @@ A round takes all documents, or each with the same chance (the paper's batches);
 move a part of the way, (τ + round)^−κ. Rounds of all documents are composed exactly, by the
 Gaussian mechanism, rounds of batches by the Rényi divergence of the Gaussian mechanism on a sample
 (Mironov, Talwar and Zhang 2019), which is tighter than the paper's. Which of `TRIED` is used for an
-ε is chosen by `python benchmarks/topic_choices.py private`, on documents of their own.
+ε was chosen on documents of their own (`topic_corpora.read_parts`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ and the processor time of a fit, trust included, are those of the first draw. Th
 the variational and the spectral one, and neighbours that replace a document have one draw.
 
 Settings of odeco and of the variational method were chosen on other documents
-(`topic_corpora.read_parts`, `python benchmarks/topic_choices.py private` and `variational`).
+(`topic_corpora.read_parts`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from private_moments import learn_by_moments
-from private_spectral import CONCENTRATIONS, learn_spectrally
-from private_variational import best_settings, learn_variationally
 from scipy.optimize import linear_sum_assignment
 
 from odeco.models import TensorLDA
@@ -40,9 +37,12 @@ from odeco.privacy import gdp_mu
 from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
+from peers.private_moments import learn_by_moments
+from peers.private_spectral import CONCENTRATIONS, learn_spectrally
+from peers.private_variational import best_settings, learn_variationally
 
 if TYPE_CHECKING:
-    from topic_corpora import Corpus
+    from peers.topic_corpora import Corpus
 
 THREADS = 1
 #: What can stand in the table.
