@@ -168,7 +168,7 @@ def test_a_file_that_grows_is_followed_until_an_interrupt(tmp_path):
     run.send_signal(signal.SIGINT)
     shown, _ = run.communicate(timeout=60)
     assert run.returncode == 0
-    assert shown.startswith("1 component of the moment of a stream, from 4,000 rows")
+    assert shown.startswith("1 component of the moment, from 4,000 rows")
 
 
 def test_follow_refuses_what_needs_an_end(tmp_path):

@@ -148,7 +148,7 @@ def test_there_is_a_result_at_any_time_and_it_says_what_is_determined():
         np.random.default_rng(0).normal(size=(3000, 8))
     )
     assert not noise.result().clear.any()
-    assert "none of them is determined yet" in noise.result().verdict
+    assert "None of them is determined: pass more rows" in noise.result().verdict
     assert "2 of them not yet determined" in repr(noise)
 
 

@@ -102,7 +102,7 @@ def test_a_notebook_shows_the_same_with_a_picture_and_obeys_no_name(kind, result
 
 def test_a_summary_counts_rows_once_and_names_passes():
     summary = stream_result().summary()
-    assert "2 components of the moment of a stream, from 5,000 rows in 4 passes" in summary
+    assert "2 components of the moment, from 5,000 rows in 4 passes" in summary
     assert "rows read: 5,000, in 4 passes" in summary
     once = replace(stream_result(), n_passes=1)
     assert "rows read: 5,000\n" in once.summary() + "\n"

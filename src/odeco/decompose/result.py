@@ -206,6 +206,9 @@ class Decomposition(Result):
 _CLEAR_ERRORS = 3.0
 _CLEAR_ANGLE = math.pi / 4
 
+#: A verdict lists at most this number of components.
+_MAX_LISTED = 5
+
 #: A weight below this share of the largest may be rounding error.
 _ROUNDING_OF_WEIGHTS = 1e-10
 
@@ -273,11 +276,25 @@ class StreamDecomposition(Result):
         """What was found, in one sentence."""
         passes = f" in {self.n_passes} passes" if self.n_passes > 1 else ""
         count = _counted(len(self.weights)) + _doubt(self.rank_evidence)
-        unclear = int(np.sum(~self.clear))
-        some = "none of them is" if unclear == len(self.weights) else f"{unclear} of them not"
-        why = ", because the moment is not their sum" if self.misfits else " yet"
-        doubt = f"; {some} determined{why}" if unclear else ""
-        return f"{count} of the moment of a stream, from {self.n_rows:,} rows{passes}{doubt}"
+        return f"{count} of the moment, from {self.n_rows:,} rows{passes}{self._doubt}"
+
+    @property
+    def _doubt(self) -> str:
+        """Which components the rows do not determine, and what to do, as the end of a sentence."""
+        unclear = np.flatnonzero(~self.clear)
+        if not unclear.size:
+            return ""
+        if unclear.size == len(self.weights):
+            which = "None of them is"
+        elif unclear.size == 1:
+            which = f"Component {unclear[0]} is not"
+        elif unclear.size <= _MAX_LISTED:
+            which = f"Components {', '.join(map(str, unclear))} are not"
+        else:
+            which = f"{unclear.size} of them are not"
+        if self.misfits:
+            return f". {which} determined: the moment is not their sum"
+        return f". {which} determined: pass more rows, or ask for fewer components"
 
     @property
     def clear(self) -> NDArray[np.bool_]:
