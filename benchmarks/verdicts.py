@@ -5,6 +5,7 @@ of the same law?
     python benchmarks/verdicts.py replication --tables 200 --only mixtures classes
     python benchmarks/verdicts.py numbers  how often "auto" selects the planted number
     python benchmarks/verdicts.py tensors  k from d - 2 to 2 d components, with and without noise
+    python benchmarks/verdicts.py coverage  how often intervals of weights of streams hold the truth
 
 A law draws data as often as wanted, and may have any shape: groups, heavy tails, a single group, a
 drift. For each draw a model is fitted and checked on halves (`split_half`), and another model is
@@ -335,10 +336,52 @@ def _outcome(dimension: int, k: int, noise: float, seed: int) -> str:
     return "right" if same else "confident and wrong" if sure else "in doubt"
 
 
+def _log_normal_skewness(sigma: float) -> float:
+    """Return the third central moment of a log-normal variable."""
+    growth = math.exp(sigma**2)
+    return (growth + 2) * math.sqrt(growth - 1) * ((growth - 1) * growth) ** 1.5
+
+
+#: Sources with mean zero, and the third moment of each.
+SOURCES: dict[str, tuple[Callable[[np.random.Generator, tuple[int, int]], Any], float]] = {
+    "exponential": (lambda rng, shape: rng.exponential(size=shape) - 1, 2.0),
+    "gamma, shape 4": (lambda rng, shape: rng.gamma(4, size=shape) - 4, 8.0),
+    "log-normal, σ = 0.5": (
+        lambda rng, shape: rng.lognormal(0, 0.5, shape) - math.exp(0.125),
+        _log_normal_skewness(0.5),
+    ),
+    "log-normal, σ = 1": (
+        lambda rng, shape: rng.lognormal(0, 1, shape) - math.exp(0.5),
+        _log_normal_skewness(1.0),
+    ),
+}
+
+
+def coverage(n_runs: int, first_seed: int) -> None:
+    """Print how often weight ± 1.96 standard errors holds the weight of components that are called
+    clear.
+    """
+    print("| sources | rows | clear components | of them within 1.96 errors |\n|" + "---|" * 4)
+    dimension = 5
+    for name, (draw, weight) in SOURCES.items():
+        for n_rows in (5_000, 20_000):
+            inside = np.zeros(0, dtype=bool)
+            for run in range(n_runs):
+                rng = np.random.default_rng([first_seed, run])
+                directions = np.linalg.qr(rng.standard_normal((dimension, dimension)))[0]
+                rows = draw(rng, (n_rows, dimension)) @ directions.T
+                found = odeco.decompose_stream(rows, dimension, rng=run)
+                if found.weight_errors is not None:
+                    near = np.abs(found.weights - weight) < 1.96 * found.weight_errors
+                    inside = np.append(inside, near[found.clear])
+            share = f"{inside.mean():.0%}" if inside.size else ""
+            print(f"| {name} | {n_rows:,} | {inside.size} | {share} |", flush=True)
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["replication", "numbers", "tensors"])
+    parser.add_argument("what", choices=["replication", "numbers", "tensors", "coverage"])
     parser.add_argument("--only", nargs="+", choices=list(LAWS), default=list(LAWS))
     parser.add_argument("--tables", type=int, default=40)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -346,6 +389,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if arguments.what == "tensors":
         tensors(arguments.first_seed)
+        return
+    if arguments.what == "coverage":
+        coverage(arguments.tables, arguments.first_seed)
         return
     run = replication if arguments.what == "replication" else numbers
     run(arguments.only, arguments.tables, arguments.first_seed)
