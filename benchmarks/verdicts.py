@@ -339,7 +339,8 @@ def _outcome(dimension: int, k: int, noise: float, seed: int) -> str:
 def _log_normal_skewness(sigma: float) -> float:
     """Return the third central moment of a log-normal variable."""
     growth = math.exp(sigma**2)
-    return (growth + 2) * math.sqrt(growth - 1) * ((growth - 1) * growth) ** 1.5
+    spread = math.sqrt(growth - 1)
+    return float((growth + 2) * spread * ((growth - 1) * growth) ** 1.5)
 
 
 #: Sources with mean zero, and the third moment of each.
