@@ -9,7 +9,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
 TESTS_OF_VERSIONS := tests/io tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
 
-.PHONY: check demo test reproduce long fuzz mutants lowest pythons package lint format docs screenshots bench clean
+.PHONY: check demo test quick reproduce long fuzz mutants lowest pythons package lint format docs screenshots bench clean
 
 # All that must pass before a change lands; CI runs it. It has every test, while `make test` alone leaves out most of the
 # slow ones. `make long`, `make mutants`, `make fuzz` and `make pythons` are run by hand.
@@ -22,6 +22,14 @@ demo: $(VENV)/.demo
 # What a contributor runs: everything that is quick, and a sample of what is slow that changes from day to day.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n auto $(TESTED)
+
+# While you work on one part: make quick PART=gmm. The table in CONTRIBUTING.md says which parts there are.
+PART ?= gmm
+quick: $(VENV)/.test
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check -q src tests
+	$(BIN)/python -m pytest -q -n auto -m "not slow and not long" tests/test_laws.py tests/test_house.py \
+		$(wildcard tests/models/$(PART) tests/$(PART) tests/test_$(PART)*.py tests/privacy/test_private_$(PART)*.py)
 
 # The paper's figure and claims, run again: make reproduce QUICK=--quick
 reproduce: $(VENV)/.demo
