@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from odeco._util.types import RngLike
 
 #: The orders of tensors: below, there are matrices; above, NumPy has no arrays.
-MINIMUM_ORDER, MAX_ORDER = 3, 32
+MINIMUM_ORDER = 3
+MAX_ORDER = 32
 
 _GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.SeedSequence)
 

@@ -39,7 +39,8 @@ _S = TypeVar("_S", bound=State)
 
 #: The largest size of an array in a compressed archive: this number of bytes, or this multiple of
 #: the size of the file.
-_ARRAY_BYTES, _MAX_INFLATION = 1 << 27, 32
+_ARRAY_BYTES = 1 << 27
+_MAX_INFLATION = 32
 
 _HEADER = "header"
 
@@ -252,7 +253,8 @@ def _contents(path: str | os.PathLike[str], file: IO[bytes]) -> Contents:
             if not isinstance(header, dict):
                 raise ValueError("its header is no object with names")
     del arrays[_HEADER]
-    kind, version = header.pop("kind"), header.pop("format_version")
+    kind = header.pop("kind")
+    version = header.pop("format_version")
     if not isinstance(kind, str) or type(version) is not int:
         raise TypeError("its kind must be a text and its version a whole number")
     if version > FORMAT_VERSION:
@@ -284,7 +286,8 @@ def announced_arrays(
 def read_array(path: str | os.PathLike[str], name: str) -> NDArray[Any]:
     """Return one array of a NumPy archive; refuse one that is far larger than its file."""
     shape, dtype = announced_arrays(path)[name]
-    size, file_size = math.prod(shape) * dtype.itemsize, Path(path).stat().st_size
+    size = math.prod(shape) * dtype.itemsize
+    file_size = Path(path).stat().st_size
     if size > max(_ARRAY_BYTES, _MAX_INFLATION * file_size):
         raise FileFormatError(
             f"An array in {path} must not be far larger than the file. {name!r} takes {size:,} "

@@ -126,7 +126,8 @@ class State:
         """
         arrays: dict[str, NDArray[Any]] = {}
         for each in fields(self):
-            name, value = _joined(prefix, each.name), getattr(self, each.name)
+            name = _joined(prefix, each.name)
+            value = getattr(self, each.name)
             if "given" in each.metadata:
                 continue
             if "members" in each.metadata:
@@ -170,7 +171,8 @@ class State:
             The types of parts that are declared without one, and the values of fields that are not
             among the arrays, by the names of their fields, at any depth.
         """
-        sizes, parts = {} if sizes is None else sizes, parts or {}
+        sizes = {} if sizes is None else sizes
+        parts = parts or {}
         names = {each.name: _joined(prefix, each.name) for each in fields(cls)}
         made = cls(
             **{
@@ -388,10 +390,8 @@ def record(rules: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None
     def check(value: Any, where: str, sizes: Sizes) -> None:
         if not isinstance(value, dict):
             raise ValueError(f"`{where}` must be an object with names")
-        missing, foreign = (
-            sorted(rules.keys() - value.keys()),
-            sorted(map(str, value.keys() - known.keys())),
-        )
+        missing = sorted(rules.keys() - value.keys())
+        foreign = sorted(map(str, value.keys() - known.keys()))
         if missing or foreign:
             text = f"has no {missing[0]!r}" if missing else f"has an unknown {foreign[0][:40]!r}"
             raise ValueError(f"`{where}` {text}" if where else f"it {text}")

@@ -79,7 +79,8 @@ class _Hold(AbstractContextManager[None]):
         self._blocks = blocks
 
     def __enter__(self) -> None:
-        key, blocks = id(self), self._blocks
+        key = id(self)
+        blocks = self._blocks
         # Not __del__, which would run after every block, and in which an interrupt is lost.
         _LIMIT.unfinished[key] = weakref.ref(self, lambda _: _LIMIT.release(key, blocks))
         blocks.add(key)

@@ -75,7 +75,8 @@ class TableGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the sub-command that the first argument names."""
-        name, names = args[0], self.list_commands(ctx)
+        name = args[0]
+        names = self.list_commands(ctx)
         if not name.startswith("-") and name not in names:
             known = {**{each: each for each in names}, **self.elsewhere}
             close = get_close_matches(name, known, 1)

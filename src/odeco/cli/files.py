@@ -61,7 +61,8 @@ def run_report(file: Path, **given: Any) -> None:
     else:
         from odeco.decompose.page import write_report  # Matplotlib may be missing
 
-        result, header = load_result(file), contents.header
+        result = load_result(file)
+        header = contents.header
         if names is not None and isinstance(result, AsymmetricDecomposition):
             raise click.UsageError(
                 "--names is for the one axis of a symmetric tensor. FILE holds terms of an "

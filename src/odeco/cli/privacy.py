@@ -209,7 +209,8 @@ class Spending:
             return cls(path, True, data, budget, delta, request, 0.0, gdp_mu(budget, delta))
         ledger = LedgerFile(path, data=data)
         ledger.check_run(unit=request.unit, neighbours=request.neighbours)
-        allowed, delta = ledger.epsilon, ledger.delta
+        allowed = ledger.epsilon
+        delta = ledger.delta
         if budget is not None and budget != allowed:
             raise click.UsageError(
                 f"--budget must be that of {path}, ε = {allowed:g}. Got {budget:g}. Leave it out, "

@@ -33,7 +33,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _ADDED = re.compile(r"odeco [a-z]+ \d+")
 
 #: The sign of a page, and the number of bytes at its beginning in which it must occur.
-_PAGE, _PAGE_BYTES = b'<meta name="generator" content="odeco">', 1024
+_PAGE = b'<meta name="generator" content="odeco">'
+_PAGE_BYTES = 1024
 
 #: The largest number of characters of a heading.
 _LONGEST_HEADING = 1 << 22

@@ -523,7 +523,8 @@ class _Search:
         """Perturb the current fit, or start anew after several failures."""
         whole = self._problem.whole
         if self._n_failures == _MAX_FAILURES:
-            self._n_failures, self._current = 0, self._start()
+            self._n_failures = 0
+            self._current = self._start()
         else:
             found = self._perturbed()
             improved = whole - found.explained < _BETTER * (whole - self._current.explained)

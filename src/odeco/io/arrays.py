@@ -33,7 +33,8 @@ RESIDENT_BYTES = 4 * BLOCK_BYTES
 
 #: Rows in a fingerprint: of an array, and of an object whose rows may have to be fetched and
 #: unpacked.
-_MAX_ROWS, _MAX_FETCHED_ROWS = 1024, 16
+_MAX_ROWS = 1024
+_MAX_FETCHED_ROWS = 16
 
 
 class ArraySource(Source):
@@ -57,7 +58,8 @@ class ArraySource(Source):
         if isinstance(array, np.memmap) and array.mode == "r" and array.filename is not None:
             path = Path(array.filename)
             if path.exists():  # an array may outlive the name of its file
-                self.path, self.stamp = path, Stamp.of(path)
+                self.path = path
+                self.stamp = Stamp.of(path)
         self._rows = rows_per_block(self.n_features, array.itemsize, batch_rows)
 
     def fingerprint(self) -> str:
@@ -94,13 +96,15 @@ class SparseSource(Source):
         self._check_not_empty()
         if matrix.indptr[0] != 0:
             raise self.fault("pointers", 0)
-        self._matrix, self._batch_rows = matrix, batch_rows
+        self._matrix = matrix
+        self._batch_rows = batch_rows
 
     def fingerprint(self) -> str:
         """Return kind, shape, number type, number of stored numbers, and a checksum of evenly
         spaced rows.
         """
-        matrix, parts = self._matrix, []
+        matrix = self._matrix
+        parts = []
         for row in _spaced_rows(matrix.shape[0], matrix.data.nbytes // matrix.shape[0]):
             places = slice(*matrix.indptr[row : row + 2])
             parts += [matrix.indices[places], matrix.data[places]]
@@ -240,8 +244,11 @@ class IterableSource(Source):
         repeatable: bool = True,
         n_rows: int | None = None,
     ) -> None:
-        self.name, self.repeatable, self.n_rows = name, repeatable, n_rows
-        self._start, self._batch_rows = start, batch_rows
+        self.name = name
+        self.repeatable = repeatable
+        self.n_rows = n_rows
+        self._start = start
+        self._batch_rows = batch_rows
         self._iterator: Iterator[Any] = iter(start())
         self._first: Any = None
         for block in self._iterator:
@@ -257,7 +264,8 @@ class IterableSource(Source):
 
     def _blocks(self, row: int) -> Iterator[Any]:
         if self._first is not None:
-            first, self._first = self._first, None
+            first = self._first
+            self._first = None
             return self._after(self._pieces(first, self._iterator), row)
         if not self.repeatable:
             raise self.fault("already read")
@@ -289,17 +297,18 @@ class AdaptedSource(Source):
 
     def __init__(self, source: Any, batch_rows: int | None) -> None:
         if isinstance(source, Source):
-            self.name, self.path = source.name, source.path
+            self.name = source.name
+            self.path = source.path
         else:
             self.name = f"the {type(source).__name__}"
         self.n_features = check_count("n_features", source.n_features, 0)
-        self.n_rows, self.columns = (
-            getattr(source, "n_rows", None),
-            getattr(source, "columns", None),
-        )
+        self.n_rows = getattr(source, "n_rows", None)
+        self.columns = getattr(source, "columns", None)
         self.repeatable = getattr(source, "repeatable", not is_one_shot(source))
         self._check_not_empty()
-        self._source, self._batch_rows, self._read = source, batch_rows, False
+        self._source = source
+        self._batch_rows = batch_rows
+        self._read = False
         self.identified = (
             source.identified if isinstance(source, Source) else self._own_fingerprint is not None
         )

@@ -60,18 +60,17 @@ class ArrowFile(FileSource):
         with self._opening(), ExitStack() as opened:
             schema, self.n_rows = self._look(opened)
             names = tuple(schema.names)
-        places, fields = selection.places(names, self.name, path), list(schema)
+        places = selection.places(names, self.name, path)
+        fields = list(schema)
         if places is not None:
             fields = [fields[place] for place in places]
             self._chosen = [field.name for field in fields]
         self._layout = Layout.of(fields, self.name, path)
         if self._layout.is_open:
             self._layout = self._find_lengths(self._layout)
-        self.columns, self.n_features, self.dtype = (
-            self._layout.names,
-            len(self._layout.names),
-            self._layout.dtype,
-        )
+        self.columns = self._layout.names
+        self.n_features = len(self._layout.names)
+        self.dtype = self._layout.dtype
         self._check_not_empty()
         self._rows = rows_per_block(self.n_features, self._layout.dtype.itemsize, batch_rows)
         self._facts = ("arrow", self._layout.dtype, *(self._chosen or []))
@@ -101,7 +100,8 @@ class ArrowFile(FileSource):
         if isinstance(self.path, UrlPath):
             file = opened.enter_context(self.path.open_native())
         elif self._is_parquet:
-            file, options = self.path, {"buffer_size": _BUFFER, "pre_buffer": False}
+            file = self.path
+            options = {"buffer_size": _BUFFER, "pre_buffer": False}
         # not memory-mapped: the pages would stay in the resident size until the end of the pass
         else:
             file = opened.enter_context(import_arrow(self.name).OSFile(str(self.path)))
@@ -118,7 +118,8 @@ class ArrowFile(FileSource):
         """Return record batches that begin at or before `row`, of at most `rows` rows if it is
         Parquet, and where.
         """
-        reader, skipped = self._open(opened), 0
+        reader = self._open(opened)
+        skipped = 0
         if self._is_parquet:
             first, skipped = _row_group_of(reader.metadata, row)
             batches = self._row_groups(reader, first, rows)
@@ -131,7 +132,8 @@ class ArrowFile(FileSource):
         ), skipped
 
     def _row_groups(self, reader: Any, first: int, rows: int) -> Iterator[Any]:
-        groups, at_once = list(range(first, reader.metadata.num_row_groups)), _AT_ONCE * rows
+        groups = list(range(first, reader.metadata.num_row_groups))
+        at_once = _AT_ONCE * rows
         if self._layout.lists and groups:  # lists of several row groups would be joined by a copy
             at_once = max(rows, min(at_once, reader.metadata.row_group(first).num_rows))
         options = {"batch_size": at_once, "columns": self._chosen}
@@ -178,7 +180,8 @@ def _requests(metadata: Any, groups: list[int]) -> Iterator[list[int]]:
     """Yield row groups in lists whose bytes are requested together: at least one group, or
     `_REQUEST_BYTES`.
     """
-    some, n_bytes = list[int](), 0
+    some = list[int]()
+    n_bytes = 0
     for group in groups:
         row_group = metadata.row_group(group)
         size = sum(
@@ -186,7 +189,8 @@ def _requests(metadata: Any, groups: list[int]) -> Iterator[list[int]]:
         )
         if some and n_bytes + size > _REQUEST_BYTES:
             yield some
-            some, n_bytes = [], 0
+            some = []
+            n_bytes = 0
         some.append(group)
         n_bytes += size
     if some:
@@ -299,7 +303,10 @@ class Layout:
     def of(cls, schema: Any, name: str, path: Path | None) -> Layout:
         """Return the layout of a schema; raise if a column does not hold numbers."""
         types = import_arrow(name).types
-        fields, widths, lists, small = [], list[int | None](), set(), True
+        fields = []
+        widths = list[int | None]()
+        lists = set()
+        small = True
         for field in schema:
             held: Any = _stored(field.type)
             width: int | None = 1
@@ -377,7 +384,8 @@ class Layout:
         `skipped`.
         """
         n_features = sum(width or 0 for width in self.widths)
-        at, step = skipped, rows_per_block(n_features, self.dtype.itemsize, batch_rows)
+        at = skipped
+        step = rows_per_block(n_features, self.dtype.itemsize, batch_rows)
         for batch in batches:
             for start in range(max(0, row - at), batch.num_rows, step):
                 rows, nulls = self._as_array(batch.slice(start, step), name, path, at + start)
@@ -396,7 +404,9 @@ class Layout:
         """Return a record batch as an array in which nulls are NaN, and the first null of each
         column that has one.
         """
-        n_rows, nulls, at = batch.num_rows, list[tuple[int, str]](), 0
+        n_rows = batch.num_rows
+        nulls = list[tuple[int, str]]()
+        at = 0
         widths = [width or 0 for width in self.widths]
         plain = {str(kind) for kind in batch.schema.types} == {
             "float" if self.dtype == np.float32 else "double"

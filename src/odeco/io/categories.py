@@ -16,7 +16,8 @@ Categories: TypeAlias = "list[Any]"
 
 
 #: The codes of a missing answer, and of one that is not among the answers to its question.
-MISSING, UNKNOWN = -1, -2
+MISSING = -1
+UNKNOWN = -2
 
 #: A column with more different values than this is a measurement and not a question.
 _MAX_ANSWERS = 250

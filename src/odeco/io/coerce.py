@@ -305,11 +305,9 @@ class FilesSource(Source):
         for file in files[1:]:
             check_alike(files[0], file)
         self.name = f"the {len(files):,} files"
-        self.n_features, self.columns, self.sparse = (
-            files[0].n_features,
-            files[0].columns,
-            files[0].sparse,
-        )
+        self.n_features = files[0].n_features
+        self.columns = files[0].columns
+        self.sparse = files[0].sparse
         dtype = np.result_type(*(file.dtype for file in files))
         for file in files:
             file.dtype = dtype
@@ -355,7 +353,8 @@ def pieces_of(source: Any, start: int, stop: int) -> list[tuple[Source, int, int
     for file in files:
         if not isinstance(file, FileSource) or file.n_rows is None:
             return None
-        begins, ends = max(start, first) - first, min(stop, first + file.n_rows) - first
+        begins = max(start, first) - first
+        ends = min(stop, first + file.n_rows) - first
         if begins < ends:
             pieces.append((file, begins, ends))
         first += file.n_rows
@@ -365,12 +364,11 @@ def pieces_of(source: Any, start: int, stop: int) -> list[tuple[Source, int, int
 def check_alike(first: FileSource, other: FileSource) -> None:
     """Raise if two files cannot be read as one, by their headers only."""
     if first.n_features != other.n_features:
-        what, has = "width", [f"{first.n_features:,} columns", f"{other.n_features:,}"]
+        what = "width"
+        has = [f"{first.n_features:,} columns", f"{other.n_features:,}"]
     elif first.sparse != other.sparse:
-        what, has = (
-            "kind",
-            ["sparse rows" if file.sparse else "dense rows" for file in (first, other)],
-        )
+        what = "kind"
+        has = ["sparse rows" if file.sparse else "dense rows" for file in (first, other)]
     elif first.columns is not None and other.columns is not None and first.columns != other.columns:
         place = next(
             i

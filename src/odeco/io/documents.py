@@ -86,7 +86,8 @@ def _texts_in_parquet(
     """Yield the texts of a column; a null is an empty document. In a private run no other column is
     named.
     """
-    arrow, parquet = import_arrow(path.name), import_arrow(path.name, ".parquet")
+    arrow = import_arrow(path.name)
+    parquet = import_arrow(path.name, ".parquet")
     errors = "replace" if private else "strict"  # an error would depend on a record
     with path.open("rb") as file:  # so that a missing file is not reported as damaged
         try:
@@ -134,12 +135,10 @@ def _check_names(names: list[str], name: str, column: str, private: bool) -> Non
         )
 
 
-_LINES, _TABLES, _JSON, _PARQUET = (
-    (".txt", ".text"),
-    (".csv", ".tsv"),
-    (".jsonl", ".ndjson"),
-    ".parquet",
-)
+_LINES = (".txt", ".text")
+_TABLES = (".csv", ".tsv")
+_JSON = (".jsonl", ".ndjson")
+_PARQUET = ".parquet"
 
 #: The suffixes of text files; each may have ``.gz`` after it.
 SUFFIXES = (*_LINES, *_TABLES, *_JSON)
@@ -228,7 +227,8 @@ def _folder(folder: Path, private: bool) -> Iterator[Text]:
 
 
 def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
-    kind, is_parquet = kind_of(path), path.suffix.lower() == _PARQUET
+    kind = kind_of(path)
+    is_parquet = path.suffix.lower() == _PARQUET
     if kind not in SUFFIXES and not is_parquet:
         raise DocumentError(
             f"The name of a file of documents must end in one of {', '.join(SUFFIXES)}, or in .gz "

@@ -100,7 +100,8 @@ def _has_heading(edges: list[list[str]]) -> bool:
     """Return whether the first record has the names of columns, and not two nodes that occur
     again.
     """
-    first, others = edges[0], edges[1:]
+    first = edges[0]
+    others = edges[1:]
     if (
         not others
         or any(len(edge) != len(first) for edge in others)

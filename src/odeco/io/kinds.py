@@ -33,10 +33,12 @@ Kind = Literal["number", "count", "category"]
 ASKED = (*get_args(Kind), "ignore")
 
 #: Numbers with at most this many values are categories, if each occurs five times on average.
-_FEW_VALUES, _TIMES_EACH = 10, 5
+_FEW_VALUES = 10
+_TIMES_EACH = 5
 
 #: Texts are names of rows if they have more values than this, and than this share of the rows.
-_NAMES, _SHARE_OF_NAMES = 10, 0.05
+_NAMES = 10
+_SHARE_OF_NAMES = 0.05
 
 #: In fewer rows than this, nothing is left out, and numbers are numbers: they say too little.
 _FEWEST_ROWS = 20

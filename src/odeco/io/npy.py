@@ -167,14 +167,16 @@ _POINTERS_AT_A_TIME = 1 << 18
 
 #: Bytes of the fixed header before an entry of a ZIP archive, and the offset in it of the lengths
 #: of what follows.
-_LOCAL_HEADER, _LOCAL_LENGTHS = 30, 26
+_LOCAL_HEADER = 30
+_LOCAL_LENGTHS = 26
 
 #: The entry ``format``, one word, has at most this many bytes, its header included.
 _MAX_FORMAT_BYTES = 1 << 10
 
 #: A block may take this many bytes, or this multiple of the size of its file if that is more:
 #: compressed zeros take a thousandth of their size, and a file of 2 MB must not take gigabytes.
-_MAX_BLOCK_BYTES, _MAX_INFLATION = 1 << 27, 32
+_MAX_BLOCK_BYTES = 1 << 27
+_MAX_INFLATION = 32
 
 
 class NpzFile(FileSource):
@@ -201,7 +203,8 @@ class NpzFile(FileSource):
                 int(size) for size in _Part(archive, "shape", opened).read(2)
             )
             data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
-        self._batch_rows, self._file_size = batch_rows, path.stat().st_size
+        self._batch_rows = batch_rows
+        self._file_size = path.stat().st_size
         self.dtype = working_type(data.dtype, path.name, path)
         self._check_not_empty()
         sizes = (indices.size, indptr.size)
@@ -255,7 +258,8 @@ class NpzFile(FileSource):
                     (data.read(stored), indices.read(stored), pointers[: rows + 1] - pointers[0]),
                     shape=(rows, self.n_features),
                 )
-                row, pointers = row + rows, pointers[rows:]
+                row = row + rows
+                pointers = pointers[rows:]
 
 
 class _Part:
@@ -267,7 +271,8 @@ class _Part:
         if len(shape) != 1 or self.dtype.kind not in "fiub":
             raise ValueError(f"{name} is not a plain array of numbers")
         self.size = self.left = shape[0]
-        self._opened, place = opened, _place_in_file(archive, f"{name}.npy")
+        self._opened = opened
+        place = _place_in_file(archive, f"{name}.npy")
         self._stored_at = None if place is None else (place[0], place[1] + self._stream.tell())
         if (
             self.size * self.dtype.itemsize
@@ -297,7 +302,8 @@ def _place_in_file(archive: zipfile.ZipFile, name: str) -> tuple[str, int] | Non
     """Return the file of an archive and the offset of an entry in it; None if the entry is
     compressed.
     """
-    entry, path = archive.getinfo(name), archive.filename
+    entry = archive.getinfo(name)
+    path = archive.filename
     if path is None or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
         return None
     with Path(path).open("rb") as file:

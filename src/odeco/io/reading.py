@@ -76,7 +76,8 @@ class Passes:
     """
 
     def __init__(self, source: BatchSource, digest: str | None = None) -> None:
-        self._source, self._expected = source, digest
+        self._source = source
+        self._expected = digest
         self._compares = not (isinstance(source, Source) and source.identified)
         self._whole: str | None = None
         self._digest = RowDigest()
@@ -93,7 +94,8 @@ class Passes:
         if not self._compares:
             yield from self._source.iterate_from(row)
             return
-        self._digest, left = RowDigest(), row
+        self._digest = RowDigest()
+        left = row
         for block in self._source.iterate_from(0):
             n_skipped = min(left, int(block.shape[0]))
             if n_skipped:
@@ -107,7 +109,8 @@ class Passes:
                 yield rows
         if left:
             raise source_error("short", "the data", None, row - left, wanted=row)
-        whole, before = str(self._digest), self._whole
+        whole = str(self._digest)
+        before = self._whole
         if before is not None and whole != before:
             raise SourceError(
                 "The data must give the same rows in every pass. They did not. As a callable, "
@@ -116,7 +119,8 @@ class Passes:
         self._whole = whole
 
     def _compare_with_interrupted(self) -> None:
-        expected, self._expected = self._expected, None
+        expected = self._expected
+        self._expected = None
         if expected is not None and expected != str(self._digest):
             raise SourceError(
                 "The data must be those that the interrupted run was reading. Its first "
@@ -184,14 +188,17 @@ def cut_into(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
     pieces: list[Any] = []
     n_held = 0
     for block in blocks:
-        start, n_rows = 0, block.shape[0]
+        start = 0
+        n_rows = block.shape[0]
         while start < n_rows:
             stop = min(n_rows, start + batch_size - n_held)
             pieces.append(row_slice(block, start, stop))
-            n_held, start = n_held + stop - start, stop
+            n_held = n_held + stop - start
+            start = stop
             if n_held == batch_size:
                 yield _join(pieces)
-                pieces, n_held = [], 0
+                pieces = []
+                n_held = 0
     if pieces:
         yield _join(pieces)
 

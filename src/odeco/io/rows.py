@@ -36,7 +36,8 @@ def row_slice(rows: Any, start: int, stop: int) -> Any:
     if not is_sparse(rows):
         return rows[start:stop]
     pointers = rows.indptr[start : stop + 1]
-    first, last = int(pointers[0]), int(pointers[-1])
+    first = int(pointers[0])
+    last = int(pointers[-1])
     return csr_view(
         rows.data[first:last], rows.indices[first:last], pointers - first, rows.shape[1]
     )
@@ -50,7 +51,8 @@ def csr_view(
     """
     view: Any = sparse.csr_array((len(pointers) - 1, n_features), dtype=data.dtype)
     # Set one by one: the constructor would also copy 64-bit indices that fit into 32 bits.
-    view.data, view.indices = data, indices
+    view.data = data
+    view.indices = indices
     view.indptr = pointers.astype(
         indices.dtype, copy=False
     )  # SciPy's products copy both if their types differ
@@ -147,7 +149,9 @@ def to_csr(rows: Any) -> Any:
 
 def csr_fault(array: Any) -> CsrFault | None:
     """Return the first fault that would make a product read outside of the array, or None."""
-    data, indices, pointers = array.data, array.indices, array.indptr
+    data = array.data
+    indices = array.indices
+    pointers = array.indptr
     falling = np.flatnonzero(np.diff(pointers) < 0)
     if (
         pointers.ndim != 1
@@ -266,9 +270,11 @@ def bad_row_error(rows: Any) -> BadRowError:
     fault = first_fault(rows)
     if fault is None:
         size = largest(stored_numbers(rows))
-        must, remedy = "small enough for their powers to be finite", "divide"
+        must = "small enough for their powers to be finite"
+        remedy = "divide"
         if size < 1:
-            must, remedy = "large enough for their powers not to vanish", "multiply"
+            must = "large enough for their powers not to vanish"
+            remedy = "multiply"
         return BadRowError(
             f"Rows must be {must}. The largest entry is {size:.3g}. Nothing of this batch was "
             f"used; {remedy} all rows by a constant."
@@ -295,7 +301,8 @@ def as_weights(weights: Any, n_rows: int, record: str = "row") -> FloatArray:
         )
     with np.errstate(over="ignore"):
         numbers = np.array(given, dtype=np.float64)
-        usable, total = np.isfinite(numbers) & (numbers >= 0), float(numbers.sum())
+        usable = np.isfinite(numbers) & (numbers >= 0)
+        total = float(numbers.sum())
     if not usable.all():
         place = int(np.argmin(usable))
         raise ValueError(

@@ -29,7 +29,8 @@ Block: TypeAlias = "DataArray | csr_array[Any, Any]"
 
 
 #: A dense block has about this many bytes, and a sparse block about this many stored numbers.
-BLOCK_BYTES, BLOCK_STORED = 4 << 20, 1 << 20
+BLOCK_BYTES = 4 << 20
+BLOCK_STORED = 1 << 20
 
 #: An error lists at most this many names of columns.
 _MAX_LISTED = 20
@@ -159,7 +160,8 @@ class Source(ABC):
         """Yield blocks of rows from `row` on, of any number type, not yet checked."""
 
     def _checked(self, blocks: Iterator[Any], row: int) -> Iterator[Block]:
-        start, in_store = row, isinstance(self.path, UrlPath)
+        start = row
+        in_store = isinstance(self.path, UrlPath)
         self._check_unchanged(row)
         while True:
             if not in_store:  # where nothing is mapped, and every look is a request
@@ -216,7 +218,8 @@ class FileSource(Source):
     dtype: np.dtype[Any] = np.dtype(np.float64)
 
     def __init__(self, path: Path) -> None:
-        self.name, self.path = _name_of(path), path
+        self.name = _name_of(path)
+        self.path = path
         self.stamp = Stamp.of(
             path
         )  # before anything is read, so that a change at any time after that is noticed

@@ -73,7 +73,8 @@ def read_records(lines: Iterable[str], delimiter: str) -> Iterator[Record]:
     """Yield the records of a table, and lines of spaces; raise `csv.Error` if a quoted cell is not
     well-formed.
     """
-    iterator, number = iter(lines), 1
+    iterator = iter(lines)
+    number = 1
     for line in iterator:
         own = [line]
         if '"' in line:
@@ -144,7 +145,8 @@ def read_cells(
     private : bool
         Whether an error must not depend on a record.
     """
-    iterator, lead = iter(lines), list[str]()
+    iterator = iter(lines)
+    lead = list[str]()
     for line in iterator:
         lead.append(line)
         if line.strip(" \r\n"):
@@ -342,7 +344,8 @@ def read_text_table(path: Path, *, private: bool = False) -> TextTable:
     are public. What a record means depends on that record alone: a missing cell is None, and bytes
     that are not UTF-8 are replaced.
     """
-    suffixes, kind = _TABLES if private else (*_TABLES, *ARROW), kind_of(path)
+    suffixes = _TABLES if private else (*_TABLES, *ARROW)
+    kind = kind_of(path)
     if kind not in suffixes or (kind in ARROW and path.suffix.lower() != kind):
         raise ValueError(
             f"A {'private ' if private else ''}table must be in a {', '.join(suffixes)} file. Got "

@@ -158,13 +158,15 @@ class CsvFile(FileSource):
     def _blame(self, records: list[Record], first_row: int) -> SourceError:
         """Return the error for the first of some records that is not a row of numbers."""
         for row, record in enumerate(records, start=first_row):
-            cells, columns = self._cells(record), [""]
+            cells = self._cells(record)
+            columns = [""]
             read = range(len(cells)) if self._places is None else self._places
             if len(cells) != self._n_cells:
                 must = f"{self._n_cells:,} {'numbers' if self._places is None else 'fields'}"
                 given = record.text.strip()
             elif wrong := [at for at, place in enumerate(read) if self._is_wrong(cells[place])]:
-                must, given = "all numbers", cells[read[wrong[0]]]
+                must = "all numbers"
+                given = cells[read[wrong[0]]]
                 columns = [""] if self.columns is None else [self.columns[at] for at in wrong]
             else:
                 continue
@@ -230,10 +232,8 @@ def _bad_line(
         named = ", ".join(map(repr, columns[:_MAX_NAMED])) + (
             " ..." if len(columns) > _MAX_NAMED else ""
         )
-        shown, remedy = (
-            f"{shown} in column {columns[0]!r}",
-            f"{remedy}, or leave out {named} with `drop`,",
-        )
+        shown = f"{shown} in column {columns[0]!r}"
+        remedy = f"{remedy}, or leave out {named} with `drop`,"
     return source.fault("line", row, line=line, must=must, given=shown, remedy=remedy)
 
 

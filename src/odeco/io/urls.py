@@ -53,7 +53,8 @@ class UrlPath(_Base):
         scheme, rest = url.split("://", 1)
         key, mark, query = rest.partition("?")
         key = quote(key.rstrip("/"), safe=_PLAIN)
-        self._base, self._query = f"{scheme}://{key}", mark + query
+        self._base = f"{scheme}://{key}"
+        self._query = mark + query
         self._url = self._base + self._query
         self._shown = f"{scheme}://{key.rpartition('@')[2]}"  # without a password
         self._name = unquote(self._shown.rpartition("/")[2])
@@ -225,7 +226,8 @@ class UrlPath(_Base):
 @lru_cache(maxsize=32)
 def _filesystem(url: str) -> tuple[Any, str]:
     scheme = f"{urlsplit(url).scheme}://"
-    arrow, fs = import_arrow(scheme), import_arrow(scheme, ".fs")
+    arrow = import_arrow(scheme)
+    fs = import_arrow(scheme, ".fs")
     try:
         found: tuple[Any, str] = fs.FileSystem.from_uri(url)
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, ImportError) as error:

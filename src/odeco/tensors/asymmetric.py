@@ -52,7 +52,8 @@ class AsymmetricTensor(EntryTensor):
         self.entries: DataArray = np.ascontiguousarray(as_entries(entries, equal_sizes=False))
         self._scaled = self._scale(self.entries)
         self._parts = self.entries.shape
-        self.order, self.dimension = self.entries.ndim, sum(self.entries.shape)
+        self.order = self.entries.ndim
+        self.dimension = sum(self.entries.shape)
         self.rounding = float(np.finfo(self.entries.dtype).eps)
 
     def _unit_squared_norm(self) -> float:
@@ -119,7 +120,8 @@ class SparseAsymmetricTensor(EntryTensor):
         checked = as_values(
             values, coordinates.shape[:1], "values", "hold one number for each row of `indices`"
         )
-        self.order, self.dimension = len(self._parts), sum(self._parts)
+        self.order = len(self._parts)
+        self.dimension = sum(self._parts)
         self.rounding = float(np.finfo(checked.dtype).eps)
         distinct, which = np.unique(coordinates, axis=0, return_inverse=True)
         self.indices: IndexArray = distinct.T

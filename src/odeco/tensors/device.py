@@ -98,7 +98,8 @@ class DeviceTensor(EntryTensor):
         self._held = held = DeviceArray(entries)
         self.entries = self._scaled = held.array
         check_shape(tuple(self.entries.shape), equal_sizes=True)
-        self.order, self.dimension = self.entries.ndim, int(self.entries.shape[0])
+        self.order = self.entries.ndim
+        self.dimension = int(self.entries.shape[0])
         # A copy of entries that are not valid goes through the checks of NumPy arrays, which say
         # what is wrong.
         if held.dtype is None:
