@@ -5,6 +5,8 @@ agrees.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -70,3 +72,34 @@ def test_the_description_on_pypi_has_no_link_into_the_repository():
         (whole.split("\n\n")[1:]) for whole in ((ROOT / "README.md").read_text(), text)
     )
     assert first == in_readme
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    recipe = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text()
+    assert re.search(r"(?m)^  version: (\S+)", recipe)[1] == odeco.__version__
+    _, _, run = recipe.partition("  run:\n")
+    listed = dict(re.findall(r"(?m)^    - (\S+) >=(\S+)$", run))
+    listed["matplotlib"] = listed.pop("matplotlib-base")  # as conda-forge calls it
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *(each for name in extras for each in extras[name])]
+    lowest = dict(re.match(r"([\w-]+)>=(\S+)", each).groups() for each in wanted if ">=" in each)
+    for cluster in ("dask", "distributed"):  # which conda users add themselves
+        del lowest[cluster]
+    assert listed == {"python": PROJECT["requires-python"].removeprefix(">="), **lowest}
+
+
+@pytest.mark.long
+def test_the_examples_of_the_readme_run_where_nothing_but_the_wheel_is_installed(tmp_path):
+    builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(ROOT))
+    wheel = next(iter(builder.build(directory=str(tmp_path), versions=["standard"])))
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", f"{wheel}[all]"], check=True)
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        done = subprocess.run(
+            [python, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
