@@ -589,6 +589,8 @@ def block_graph(rng, n_nodes=120):
         ("A,B\nanna,ben\nben,cy\n", 3),  # usual names, which do not occur again
         ("a,b\nb,c\na,c\n", 3),  # these are nodes
         ("anna,ben\nben,cy\n", 3),
+        ("user,event\n" + "".join(f"u{i},e{i % 3}\n" for i in range(12)), 15),
+        ("u0,event\n" + "".join(f"u{i},e{i % 3}\n" for i in range(12)), 16),
         ("1,2\n2,3\n", 3),
     ],
 )
@@ -602,7 +604,10 @@ def test_communities_of_a_list_of_edges(tmp_path, capsys):
     truth, edges = block_graph(np.random.default_rng(4))
     path, labels = tmp_path / "edges.csv", tmp_path / "memberships.csv"
     path.write_text("source,target\n" + "\n".join(f"n{a:03d},n{b:03d}" for a, b in edges))
-    learn(capsys, "communities", path, "-k", 2, "--labels", labels, "--out", tmp_path / "model.npz")
+    shown, _ = learn(
+        capsys, "communities", path, "-k", 2, "--labels", labels, "--out", tmp_path / "model.npz"
+    )
+    assert "The first line (source, target) has the names of the columns." in shown
     _, names, values = labels_in(labels)
     assert names == [f"n{i:03d}" for i in range(120)]
     assert max(np.mean(values[:, 0] == truth), np.mean(values[:, 0] != truth)) > 0.97

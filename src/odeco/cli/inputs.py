@@ -538,7 +538,10 @@ def _reread_answers(file: Path, given: Given, model: Any) -> Data:  # noqa: ARG0
 
 def _read_graph(file: Path, given: Given, private: bool) -> Data:  # noqa: ARG001 - as all readers
     graph = read_graph(file)
-    return Data(graph.adjacency, graph.adjacency.shape[0], graph.names, rows=graph.names)
+    heading = ", ".join(graph.heading)
+    remark = f"The first line ({heading}) has the names of the columns." if heading else ""
+    n_nodes = graph.adjacency.shape[0]
+    return Data(graph.adjacency, n_nodes, graph.names, rows=graph.names, remark=remark)
 
 
 _TABLE = (_options.COLUMNS, _options.DROP, _options.WEIGHT, _options.ID)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,13 @@ class Graph:
         The weight of every edge.
     names : list of str or None
         The names of the nodes, if they have names.
+    heading : list of str
+        The record that was taken for the names of the columns; empty if there was none.
     """
 
     adjacency: Any
     names: list[str] | None
+    heading: Sequence[str] = ()
 
 
 def read_graph(path: Path) -> Graph:
@@ -47,8 +50,9 @@ def read_graph(path: Path) -> Graph:
     A record of a list of edges has two nodes, and a weight if it has a third cell; cells are
     separated by a comma, a semicolon, a tab, or blanks. The first record is taken for the names of
     the columns if the nodes of all others are numbers and its cells are not, if its third cell is
-    no number, or if it has usual names: ``source`` and ``target``, ``from`` and ``to``, ``node1``
-    and ``node2``, ``a`` and ``b``. Lines that begin with # or % are comments.
+    no number, or if neither of its nodes occurs again and they have usual names (``source`` and
+    ``target``, ``from`` and ``to``, ``node1`` and ``node2``, ``a`` and ``b``) or stand in a table
+    of ten records or more. Lines that begin with # or % are comments.
     """
     if path.suffix == ".npz":
         return Graph(_square(join_rows(list(as_source(str(path)))), path), None)
@@ -96,7 +100,11 @@ _HEADINGS = frozenset(
 )
 
 
-def _has_heading(edges: list[list[str]]) -> bool:
+#: A table with this number of edges has names of columns if no edge has the first two nodes again.
+_ENOUGH_EDGES = 10
+
+
+def _has_heading(edges: list[list[str]], *, in_table: bool) -> bool:
     """Return whether the first record has the names of columns, and not two nodes that occur
     again.
     """
@@ -113,12 +121,15 @@ def _has_heading(edges: list[list[str]]) -> bool:
     if all(is_number(cell) for edge in others for cell in edge[:2]):
         return True
     usual = {cell.lower() for cell in first[:2]} <= _HEADINGS
-    return usual and not {cell for edge in others for cell in edge[:2]} & set(first[:2])
+    likely = usual or (in_table and len(others) >= _ENOUGH_EDGES)
+    return likely and not {cell for edge in others for cell in edge[:2]} & set(first[:2])
 
 
 def _read_graph_of_edges(path: Path) -> Graph:
     edges = _read_edges(path)
-    if edges and _has_heading(edges):
+    heading: list[str] = []
+    if edges and _has_heading(edges, in_table=path.suffix in (".csv", ".tsv")):
+        heading = edges[0]
         edges = edges[1:]
     bad = next((number for number, edge in enumerate(edges, 1) if len(edge) not in (2, 3)), None)
     if not edges or bad is not None:
@@ -138,7 +149,8 @@ def _read_graph_of_edges(path: Path) -> Graph:
             f"The weights of edges in {path} must be numbers: {error}. Fix the file."
         ) from error
     nodes = sorted({cell for edge in edges for cell in edge[:2]})
-    return graph_of_edges([(edge[0], edge[1]) for edge in edges], weights, nodes, directed=True)
+    graph = graph_of_edges([(edge[0], edge[1]) for edge in edges], weights, nodes, directed=True)
+    return replace(graph, heading=heading)
 
 
 def graph_of_edges(
