@@ -127,8 +127,8 @@ class SyntheticData(State):
             )
         errors = self._errors_of_pairs
         return (
-            f"{n_columns} columns; {self.n_clear} of {errors.size} pairs depend on each other clear "
-            "of noise by themselves, and noise moves two-way tables by "
+            f"{n_columns} columns; {self.n_clear} of {errors.size} pairs depend on each other clear"
+            " of noise by themselves, and noise moves two-way tables by "
             f"{errors.mean():.3f} on average (total variation)."
         )
 
