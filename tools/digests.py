@@ -835,7 +835,6 @@ def topic_cases() -> Iterator[Case]:
     yield "topics/auto", lambda: used(lda("auto").fit(train), test, *usual)
     yield "topics/spectral", lambda: used(lda(4, max_iter=0).fit(train), test, *usual)
     yield "topics/concentration", lambda: lda(4, doc_topic_concentration=1.0, max_iter=5).fit(train)
-    yield "topics/equal weight", lambda: lda(4, document_weight="equal", max_iter=5).fit(train)
     yield (
         "topics/relevance",
         lambda: [lda(4, max_iter=5).fit(train).relevance(0.6), lda(4).fit(train).lift()],

@@ -358,11 +358,6 @@ USABLE = np.array([[2, 1, 1], [1, 2, 1], [1, 1, 2], [3, 0, 1]])
             USABLE,
             "`forget` must be a positive number, from 1e-30 to 1e+30, or None. Got -5.",
         ),
-        (
-            {"n_components": 2, "document_weight": "heavy"},
-            USABLE,
-            "`document_weight` must be one of 'length', 'equal'. Got 'heavy'.",
-        ),
     ],
 )
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])

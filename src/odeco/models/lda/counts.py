@@ -10,12 +10,11 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
 
-from odeco._util.arguments import check_choice
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import WordCountError
@@ -78,8 +77,6 @@ _PARALLEL_WORK = 2**20
 #: numbers.
 _MAX_COUNT = 2**40
 
-DocumentWeight = Literal["equal", "length"]
-
 
 @dataclass(frozen=True, eq=False)
 class CountChunk:
@@ -98,8 +95,9 @@ class CountChunk:
     lengths : array of n numbers
         Number of words in each of these documents.
     single, pair, triple : arrays of n numbers
-        Weight of each document, divided by its number of words, of ordered pairs of distinct
-        positions, and of ordered triples of distinct positions.
+        Weight of each document, which is its number of words, divided by its number of words, of
+        ordered pairs of distinct positions, and of ordered triples of distinct positions. On real
+        text longer documents are more informative.
     groups : array of n indices
         Group of each document: its index among all documents ever seen, modulo the number of
         groups.
@@ -219,25 +217,22 @@ def _named(array: Any, bad: Any) -> str:
     return f"counts[{document}, {int(array.indices[place])}] = {float(array.data[place]):.6g}"
 
 
-def count_chunks(
-    counts: Any, *, document_weight: DocumentWeight = "equal", first: int = 0
-) -> Iterator[CountChunk]:
+def count_chunks(counts: Any, first: int = 0) -> Iterator[CountChunk]:
     """Cut checked counts into chunks; `first` is the number of documents that were seen before
     them.
 
     A chunk never reaches beyond a multiple of `UNIT_DOCUMENTS`, counted from the start of `counts`.
     """
-    check_choice("document_weight", document_weight, ("equal", "length"))
     start = 0
     while start < counts.shape[0]:
         ends = counts.indptr[start + 1 :]
         n_rows = int(np.searchsorted(ends, counts.indptr[start] + _CHUNK_SIZE)) + 1
         stop = min(start + min(n_rows, UNIT_DOCUMENTS - start % UNIT_DOCUMENTS), counts.shape[0])
-        yield _chunk(row_slice(counts, start, stop), document_weight, first + start)
+        yield _chunk(row_slice(counts, start, stop), first + start)
         start = stop
 
 
-def _chunk(rows: Any, document_weight: DocumentWeight, first: int) -> CountChunk:
+def _chunk(rows: Any, first: int) -> CountChunk:
     lengths = np.asarray(rows.sum(axis=1), dtype=np.float64)
     groups = (first + np.arange(rows.shape[0])) % N_GROUPS
     usable = lengths >= FEWEST_WORDS
@@ -249,7 +244,6 @@ def _chunk(rows: Any, document_weight: DocumentWeight, first: int) -> CountChunk
         rows = rows[kept]
         groups = groups[kept]
         lengths = lengths[kept]
-    weights = np.ones(lengths.size) if document_weight == "equal" else lengths
     present = np.zeros(rows.shape[1], dtype=np.bool_)
     present[rows.indices] = True
     words = np.flatnonzero(present)
@@ -258,11 +252,11 @@ def _chunk(rows: Any, document_weight: DocumentWeight, first: int) -> CountChunk
         columns=_transposed(rows, words),
         words=words,
         lengths=lengths,
-        single=weights / lengths,
-        pair=weights / (lengths * (lengths - 1)),
-        triple=weights / (lengths * (lengths - 1) * (lengths - 2)),
+        single=np.ones(lengths.size),
+        pair=lengths / (lengths * (lengths - 1)),
+        triple=lengths / (lengths * (lengths - 1) * (lengths - 2)),
         groups=groups,
-        group_weights=np.bincount(groups, weights, N_GROUPS).astype(np.float64, copy=False),
+        group_weights=np.bincount(groups, lengths, N_GROUPS).astype(np.float64, copy=False),
         n_documents=n_documents,
         n_empty=n_empty,
         n_short=n_documents - n_empty - lengths.size,

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
 
 from odeco._util.arguments import check_unmasked
 from odeco._util.types import FloatArray, IndexArray
@@ -21,7 +21,6 @@ from odeco.display.progress import reporting
 from odeco.errors import WordCountError
 from odeco.io.rows import (
     as_weights,
-    check_no_weights,
     check_private_structure,
     check_structure,
     to_csr,
@@ -42,9 +41,9 @@ from odeco.models.engine.parameters import (
 )
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.engine.spec import Learnt
-from odeco.models.lda.counts import DocumentWeight, are_texts, as_counts
+from odeco.models.lda.counts import are_texts, as_counts
 from odeco.models.lda.fitting import check_seed_words
-from odeco.models.lda.inference import document_topics, log_likelihood
+from odeco.models.lda.inference import document_topics
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
 from odeco.models.lda.private import learn_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
@@ -52,11 +51,15 @@ from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.online.dask.partitions import ChosenRows
+from odeco.online.dask.requests import cluster_rows
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.lanes import RemoteRows
 
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8
+
+#: The proportions of topics in a document are found in at most this many rounds.
+_N_ROUNDS = 50
 
 
 def _repeated(weights: FloatArray) -> IndexArray:
@@ -124,20 +127,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         Topics that you ask for: a label, and words that belong to the topic, such as ``{"sport":
         ["ball", "team"]}``; or a list of lists of words. They are a prior of the sweeps: in its
         topic a seed word has a quarter of its uses as prior counts. These topics come first, in
-        this order. A private model, which has no sweeps, refuses them, and so do `partial_fit` and
-        documents on a cluster.
-    document_weight : {"length", "equal"}
-        Whether a document counts in the moments as often as it has words, or once. Both are without
-        bias; on real text longer documents are more informative.
-    n_oversamples : int
-        Number of directions that subspace iteration keeps beyond k.
-    n_passes : int
-        Number of steps of subspace iteration.
+        this order. A private model, which has no sweeps, refuses them, and so does `partial_fit`.
     forget : float, optional
         In `partial_fit`, a document counts half after this many further documents. By default none
         is forgotten.
-    max_inference_iter : int
-        The most rounds in which `transform` finds the proportions of a document.
     epsilon, delta : float, optional
         With both, the model is private: what `fit` learns is (ε, δ)-differentially private. δ must
         be below one over the number of units. See *Private models*.
@@ -236,11 +229,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
     topic_word_prior: float | None = param(None, _positive_or(None))
     seed_words: Any = param(None, optional(Constraint(check_seed_words)))
-    document_weight: DocumentWeight = param("length", choice("length", "equal"))
-    n_oversamples: int = param(10, count(0))
-    n_passes: int = param(4, count())
     forget: float | None = param(None, _positive_or(None))
-    max_inference_iter: int = param(50, count(1, 10**9))
     unit: Literal["document", "user"] = param("document", choice("document", "user"))
     n_jobs: int | None = param(None, N_JOBS)
     verbose: int = param(0, count_or_flag())
@@ -327,8 +316,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
         ):
             if client is not None or is_on_cluster(X):
-                X = self._on_cluster(X, client, sample_weight, private=private)
-                sample_weight = None
+                X = cluster_rows(X, None, private=private, client=client)
             self._fit(X, sample_weight, callback=report, **side)
         warn_if_unreliable(self._learnt.fit.params.diagnostics)
         return self
@@ -360,11 +348,13 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         Those of documents on a cluster are a Dask array, which workers compute when it is needed.
         """
         check_is_fitted(self)
+        fit = self._learnt.fit
+        counts = self._encode(X, fit.context)[0]
         if is_on_cluster(X):
-            from odeco.models.lda.cluster import proportions_on_cluster
+            from odeco.models.lda.cluster import proportions_on_cluster  # which imports Dask
 
-            return cast("FloatArray", proportions_on_cluster(self, X))
-        return self._proportions(self._encode(X, self._learnt.fit.context)[0])
+            return cast("FloatArray", proportions_on_cluster(counts, fit.params, _N_ROUNDS))
+        return self._proportions(counts)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002 - scikit-learn's
         """Return the log-likelihood of the words of documents, given the topics and the proportions
@@ -395,24 +385,6 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     def _n_features_out(self) -> int:
         return int(self.n_components_)
 
-    def _on_cluster(self, X: Any, client: Any, sample_weight: Any, *, private: bool) -> Any:
-        """Return documents that stay on their cluster, each as often as it counts."""
-        from odeco.models.lda.cluster import as_cluster_counts  # which imports Dask
-
-        if self.seed_words is not None:
-            raise ValueError(
-                "A model with `seed_words` is fitted on one machine. Got rows of a cluster. Pass "
-                "an array of counts."
-            )
-        rows = as_cluster_counts(self, X, client, reset=True, private=private)
-        if sample_weight is None:
-            return rows
-        if private:
-            check_no_weights(sample_weight, self._SPEC.record)
-        return ChosenRows(
-            rows, _repeated(as_weights(sample_weight, rows.n_rows, self._SPEC.record))
-        )
-
     def _specify_topics(self) -> TopicSpec:
         return cast("TopicSpec", self._specify())
 
@@ -422,6 +394,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """Return documents, each as often as it counts: Gibbs sampling draws a topic for every
         single word.
         """
+        if sample_weight is not None and is_on_cluster(X):
+            rows = cluster_rows(X, None)
+            repeats = _repeated(as_weights(sample_weight, rows.n_rows, self._SPEC.record))
+            return ChosenRows(rows, repeats), None, side
         X, weights, side = super()._weigh(X, sample_weight, side)
         if weights is None or np.all(weights == 1):
             return X, None, side
@@ -434,9 +410,24 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         their columns.
         """
         if is_on_cluster(X):
-            return X, TopicContext.of(X.n_features, words, tokenizer)
+            counts: Any = cluster_rows(X, None)
+            self._check_width(counts, reset=context is None)
+        else:
+            counts = self._checked_counts(X, reset=context is None)
+        # Words are checked in every batch; those of the first are kept.
+        given = TopicContext.of(counts.shape[1], words, tokenizer)
+        return counts, given if context is None else context
+
+    def _check_width(self, rows: Any, *, reset: bool) -> None:
+        """Compare the number of columns of rows on a cluster with that of the model, or set it."""
+        if reset:
+            self.__dict__.pop("feature_names_in_", None)
+        _check_n_features(self, rows, reset=reset)
+
+    def _checked_counts(self, X: Any, *, reset: bool) -> Any:
+        """Return checked word counts in memory as a CSR array."""
         if are_texts(X):
-            remedy = "fit_text" if context is None else "transform_text"
+            remedy = "fit_text" if reset else "transform_text"
             raise WordCountError(
                 f"Word counts must be numbers, documents x words. Got texts. Call {remedy}, or "
                 "count them first."
@@ -444,12 +435,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         if sparse.issparse(X):
             X = to_csr(X)
             check_structure(X)
-        counts = as_counts(
-            self._checked(X, reset=context is None, accept_sparse="csr", dtype="numeric")
-        )
-        # Words are checked in every batch; those of the first are kept.
-        given = TopicContext.of(counts.shape[1], words, tokenizer)
-        return counts, given if context is None else context
+        return as_counts(self._checked(X, reset=reset, accept_sparse="csr", dtype="numeric"))
 
     def _learn_privately(
         self,
@@ -463,9 +449,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """Return what is learnt of private documents: all data leave through the releases of
         `PrivateSums`.
         """
-        counts = X if isinstance(X, RemoteRows) else self._private_counts(X)
         held = BoundedCounts(
-            counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation
+            self._private_counts(X),
+            groups=groups,
+            neighbour_relation=spec.settings.neighbour_relation,
         )
         context = TopicContext.of(held.n_words, side["words"], side["tokenizer"])
         fit, privacy = learn_privately(spec, held, context, side["vocabulary"], seed=seed)
@@ -477,6 +464,9 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         NumPy converts a list by its cells, and its error about a cell that is not a number depends
         on the cell. So only arrays of numbers are accepted, and finiteness is not checked here.
         """
+        if isinstance(X, RemoteRows):
+            self._check_width(X, reset=True)
+            return X
         check_unmasked(X, "array X")
         if hasattr(X, "dtypes") and hasattr(X, "iloc"):
             types = {dtype.kind for dtype in X.dtypes}
@@ -511,25 +501,18 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """
         spec = self._specify_topics()
         params = self._learnt.fit.params
-        n_rounds = spec.settings.max_inference_iter
         n_jobs = spec.algorithm.n_jobs
-        counts = counts.astype(np.int64, copy=False)
         return document_topics(
-            counts, params.topic_word, params.alpha, n_iterations=n_rounds, n_jobs=n_jobs
+            counts, params.topic_word, params.alpha, n_iterations=_N_ROUNDS, n_jobs=n_jobs
         )
 
     def _likelihood(self, X: Any) -> tuple[float, float]:
         """Return the log-likelihood of the words of documents, and the number of their words."""
         check_is_fitted(self)
-        if is_on_cluster(X):
-            from odeco.models.lda.cluster import likelihood_on_cluster
-
-            return likelihood_on_cluster(self, X)
-        counts = self._encode(X, self._learnt.fit.context)[0].astype(np.int64)
-        proportions = self._proportions(counts)
-        return float(np.sum(log_likelihood(counts, self.topic_word_, proportions))), float(
-            counts.sum()
-        )
+        spec = self._specify_topics()
+        params = self._learnt.fit.params
+        corpus = spec.prepare(self._counts_of(X), self._learnt.fit.context)
+        return corpus.log_likelihood(params.topic_word, params.alpha, _N_ROUNDS)
 
     def _describe(self, rows: Any = None) -> Description:  # noqa: ARG002 - as every estimator has it
         check_is_fitted(self)

@@ -99,7 +99,7 @@ def fit_topics(
     del sums  # they may be large, and the sweeps take memory too
     fitted = _refined(corpus, found, settings, seed, callback, seeds) if settings.max_iter else None
     if fitted is None:
-        n_tokens = float(corpus.word_totals().sum())
+        n_tokens = float(corpus.counted.totals.sum())
         prior = settings.topic_word_prior
         fitted = TopicParams.from_shares(
             found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics
@@ -125,12 +125,12 @@ def _refined(
     """
     callback("sweeps", 0, settings.max_iter)
     spectral = found.topics
-    totals = corpus.word_totals()
+    totals = corpus.counted.totals
     start = spectral.topic_word
     further = dict[str, Any]()
     if seeds is not None:
         start, further["prior"] = seeds.begin(spectral.topic_word, spectral.alpha, totals)
-    refined = corpus.refined(
+    refined = corpus.refine(
         start,
         n_sweeps=settings.max_iter,
         seed=seed,
@@ -147,7 +147,7 @@ def _refined(
     )
     if seeds is None and not clearly_better(after, before):
         return None
-    sizes = refined.topic_counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
+    sizes = refined.counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
     return TopicParams(topic_word, sizes, refined.alpha, refined.eta, found.diagnostics)
 
 
@@ -498,7 +498,7 @@ class SeedWords:
         return np.asarray(linear_sum_assignment(-score)[1])
 
     def begin(
-        self, topic_word: FloatArray, alpha: FloatArray, totals: FloatArray
+        self, topic_word: FloatArray, alpha: FloatArray, totals: IndexArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return topics to start from, and the prior counts, k x V, of all words."""
         start = topic_word.copy()

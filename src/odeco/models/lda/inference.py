@@ -320,15 +320,6 @@ def completion_perplexity(
     return float(np.exp(-total / held_out.sum()))
 
 
-def split_sample(counts: Any, *, seed: int) -> tuple[Any, Any]:
-    """Return the two halves of a sample of documents, which is spread evenly over those given.
-
-    Documents of which a half would be empty are left out.
-    """
-    usable = np.flatnonzero(np.asarray(counts.sum(axis=1)) >= 2)
-    return split_chosen(counts[usable[spread_evenly(usable.size)]], seed=seed)
-
-
 def spread_evenly(n_documents: int) -> IndexArray:
     """Return which of `n_documents` documents are taken into a sample."""
     return np.linspace(0, n_documents - 1, min(n_documents, _MOST_DOCUMENTS)).astype(np.int64)
@@ -357,7 +348,7 @@ def completion_scores(
     Parameters
     ----------
     halves : pair of csr_arrays of shape (n, V)
-        The half that is known and the half that is hidden, as `split_sample` makes them.
+        The half that is known and the half that is hidden, as `split_chosen` makes them.
     topic_word : array of shape (k, V)
         Each topic's distribution over words, or its counts if their totals are given as `sizes`.
     alpha : ndarray of shape (k,)

@@ -31,7 +31,6 @@ from odeco.io.rows import row_slice
 from odeco.models.lda.counts import (
     N_GROUPS,
     CountChunk,
-    DocumentWeight,
     as_counts,
     blocks,
     core_dtype,
@@ -176,10 +175,10 @@ class WordSums:
         """
         return min(self.words_that_occur().size, self.n_usable)
 
-    def update(self, counts: Any, document_weight: DocumentWeight = "equal") -> None:
+    def update(self, counts: Any) -> None:
         """Add documents that are given as counts, documents x words; see `count_chunks`."""
         checked = as_counts(counts, self.n_words)
-        self.add(count_chunks(checked, document_weight=document_weight, first=self.n_documents))
+        self.add(count_chunks(checked, self.n_documents))
 
     def add(self, chunks: Iterable[CountChunk]) -> None:
         """Add documents that are cut into chunks already."""
@@ -457,8 +456,6 @@ class WordMoment(Oracle):
         Word counts; documents with fewer than three words add nothing.
     concentration : float
         α₀, the sum of the Dirichlet parameters; it is 0 if every document has one topic.
-    document_weight : {"equal", "length"}
-        Whether a document counts once, or as often as it has words.
 
     References
     ----------
@@ -479,13 +476,11 @@ class WordMoment(Oracle):
 
     order = 3
 
-    def __init__(
-        self, counts: Any, concentration: float = 1.0, *, document_weight: DocumentWeight = "equal"
-    ) -> None:
+    def __init__(self, counts: Any, concentration: float = 1.0) -> None:
         checked = as_counts(counts)
         self.dimension = int(checked.shape[1])
         self.concentration = concentration
-        self._chunks = tuple(count_chunks(checked, document_weight=document_weight))
+        self._chunks = tuple(count_chunks(checked))
         sums = WordSums(self.dimension)
         sums.add(self._chunks)
         check_usable(sums)

@@ -22,11 +22,11 @@ from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
-from odeco.models.lda.corpus import Corpus, LocalCorpus, refine_batch, refine_topics
+from odeco.models.lda.corpus import Corpus, LocalCorpus
 from odeco.models.lda.counts import blocks, count_chunks
 from odeco.models.lda.display import describe
 from odeco.models.lda.fitting import SeedWords, SpectralFit, fit_spectral, fit_topics
-from odeco.models.lda.inference import completion_scores, split_sample
+from odeco.models.lda.inference import completion_scores
 from odeco.models.lda.moments import SavedSums, WordSums
 from odeco.models.lda.params import LdaSettings, TopicDiagnostics, TopicParams, diagnose
 from odeco.models.lda.spectral import (
@@ -117,9 +117,8 @@ class TopicStream(State):
         kept = 1.0 if forget is None else 0.5 ** (rows.shape[0] / forget)
         if kept < 1:
             sums.decay(kept)
-        sums.add(
-            count_chunks(rows, document_weight=settings.document_weight, first=sums.n_documents)
-        )
+        sums.add(count_chunks(rows, sums.n_documents))
+        corpus = LocalCorpus(rows, settings.n_jobs)
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, int(settings.n_components))
             step = sums.n_documents if forget is None else min(sums.n_documents, round(forget))
@@ -127,17 +126,13 @@ class TopicStream(State):
                 before: FloatArray = lifting.T @ self.coordinates
             else:
                 before = _coordinates_of(topic_counts, sums.basis)
-            found = fit_spectral(
-                sums, LocalCorpus(rows, settings), settings, seed=self.seed, before=before
-            )
+            found = fit_spectral(sums, corpus, settings, seed=self.seed, before=before)
             next_move = sums.n_documents + max(step, _MIN_BEFORE_MOVE)
             topics = found.topics
             after = replace(after, next_move=next_move, **_found(found))
         if topic_counts is not None and settings.max_iter:
             seed = _batch_seed(self.seed, self.n_batches)
-            after = after._refine(
-                settings, sums, topic_counts, rows.astype(np.int64), topics, kept, seed
-            )
+            after = after._refine(settings, sums, topic_counts, corpus, topics, kept, seed)
         return replace(after, sums=sums.save(), topic_counts=topic_counts)
 
     def _refine(
@@ -145,7 +140,7 @@ class TopicStream(State):
         settings: LdaSettings,
         sums: WordSums,
         topic_counts: Any,
-        rows: Any,
+        corpus: LocalCorpus,
         topics: SpectralTopics | None,
         kept: float,
         seed: int,
@@ -158,7 +153,7 @@ class TopicStream(State):
         alpha = self.alpha
         behind = self.documents_behind_alpha
         if topics is not None and self._spectral_is_better(
-            settings, sums, topic_counts, rows, topics
+            settings, sums, topic_counts, corpus, topics
         ):
             # All words so far would have about half of their number as weight by now: see below.
             sizes = 0.5 * sums.n_tokens * topics.alpha / topics.alpha.sum()
@@ -168,21 +163,15 @@ class TopicStream(State):
             )  # a second such array may not fit
             alpha = topics.alpha.copy()
             behind = 0.0
-        batch = refine_batch(
-            rows,
-            topic_counts,
-            alpha,
-            self.eta,
-            n_sweeps=settings.max_iter,
-            seed=seed,
-            n_jobs=settings.n_jobs,
+        batch = corpus.refine_beside(
+            topic_counts, alpha, self.eta, n_sweeps=settings.max_iter, seed=seed
         )
         # Early batches were assigned by poorer topics: a batch counts in proportion to the
         # documents before it.
-        n_batch = rows.shape[0]
+        n_batch = corpus.n_documents
         memory = (1 - n_batch / sums.n_documents) * kept
         topic_counts *= np.float32(memory)
-        topic_counts[:, batch.words] += batch.topic_counts
+        topic_counts[:, batch.words] += batch.counts
         behind = memory * behind + n_batch
         share = n_batch / behind
         return replace(
@@ -194,13 +183,13 @@ class TopicStream(State):
         settings: LdaSettings,
         sums: WordSums,
         topic_counts: Any,
-        rows: Any,
+        corpus: LocalCorpus,
         topics: SpectralTopics,
     ) -> bool:
         """Return whether the spectral topics predict a batch better than the refined ones; neither
         has seen it.
         """
-        halves = split_sample(rows, seed=self.seed)
+        halves = corpus.completion_halves(self.seed)
         frequencies = sums.first_moment()
         n_jobs = settings.n_jobs
         totals = topic_counts.sum(axis=1, dtype=np.float64)
@@ -272,18 +261,16 @@ class NewTopicStream:
             )
         if spec.settings.seed_words is not None:
             raise _no_sweeps("a call of partial_fit")
-        corpus = LocalCorpus(rows, settings)
+        corpus = LocalCorpus(rows, settings.n_jobs)
         (sums,) = sum_moments(corpus, settings, seed=seed, callback=lambda *_: None)
         found = fit_spectral(sums, corpus, settings, seed=seed)
         next_move = max(_MIN_BEFORE_MOVE, 2 * sums.n_documents)
         refined = dict[str, Any]()
         if settings.max_iter:
-            topics = refine_topics(
-                rows.astype(np.int64),
+            topics = corpus.refine(
                 found.topics.topic_word,
                 n_sweeps=settings.max_iter,
                 seed=_batch_seed(seed, 0),
-                n_jobs=settings.n_jobs,
                 eta=settings.topic_word_prior,
             )
             refined = {
@@ -389,9 +376,6 @@ class TopicSpec(Spec):
             None if concentration == "auto" else concentration,
             settings.max_iter,
             settings.topic_word_prior,
-            settings.document_weight,
-            settings.n_oversamples,
-            settings.n_passes,
             settings.n_jobs or -1,
         )
 
@@ -400,8 +384,8 @@ class TopicSpec(Spec):
         if is_on_cluster(rows):
             from odeco.models.lda.cluster import ClusterCorpus  # which imports Dask
 
-            return ClusterCorpus(rows, self.algorithm)
-        return LocalCorpus(rows, self.algorithm)
+            return ClusterCorpus(rows)
+        return LocalCorpus(rows, self.algorithm.n_jobs)
 
     def fit(self, data: Corpus, base: TopicContext, seed: int) -> Fit:
         """Return the topics of all documents, largest first."""

@@ -18,7 +18,7 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.spec import Learnt
-from odeco.models.lda.counts import DocumentWeight, are_texts
+from odeco.models.lda.counts import are_texts
 from odeco.models.lda.display import BLOCK, representative_documents
 from odeco.models.lda.params import TopicParams
 from odeco.models.lda.text import TopicWords
@@ -55,9 +55,7 @@ class TopicUse(TopicWords):
     _encode: Any
     _learnt: Learnt
 
-    def topics_over(
-        self, X: Any, by: Any, *, document_weight: DocumentWeight = "length"
-    ) -> GroupShares:
+    def topics_over(self, X: Any, by: Any) -> GroupShares:
         """Return the share of each topic in groups of documents: over time, or by class.
 
         Parameters
@@ -67,17 +65,14 @@ class TopicUse(TopicWords):
         by : array of labels
             The group of each document: a class, a year, or a month
             (``dates.astype("datetime64[M]")``).
-        document_weight : {"length", "equal"}
-            Whether a document counts as often as it has known words (the shares are then those of
-            words) or once.
 
         Notes
         -----
-        With the weight w of a document and its proportions θ (see `transform`), a share is s = Σ w
-        θ / Σ w, and its standard error √(n/(n − 1) Σ w² (θ − s)²) / Σ w, for n independent
-        documents of a group. It says how much the share would vary between samples of documents. It
-        takes the topics as given, and documents of one author or one thread as independent.
-        Proportions are means of the posterior: in short texts they are pulled towards the prior, so
+        With the number w of known words of a document and its proportions θ (see `transform`), a
+        share is s = Σ w θ / Σ w, and its standard error √(n/(n − 1) Σ w² (θ − s)²) / Σ w, for n
+        independent documents of a group. It says how much the share would vary between samples of
+        documents. It takes the topics as given, and documents of one author or one thread as
+        independent. Proportions are means of the posterior: in short texts they are pulled towards the prior, so
         that differences between groups look smaller than they are. The result is not private.
 
         Examples
@@ -93,7 +88,7 @@ class TopicUse(TopicWords):
         ... )
         ([2024, 2025], array([ True,  True]))
         """
-        return shares_in_groups(self, self._counts_of(X), by, document_weight)
+        return shares_in_groups(self, self._counts_of(X), by)
 
     def topic_labels(self, n_words: int = 3) -> list[str]:
         """Return a label for each topic: its most characteristic words, by relevance, such as
@@ -208,19 +203,14 @@ class TopicUse(TopicWords):
         return self._encode(X, context)[0]
 
 
-def shares_in_groups(
-    model: Any, counts: Any, by: Any, document_weight: DocumentWeight = "length"
-) -> GroupShares:
+def shares_in_groups(model: Any, counts: Any, by: Any) -> GroupShares:
     """Return the shares of topics in groups of documents whose columns are known to be the model's
     words.
     """
-    if document_weight not in ("length", "equal"):
-        raise ValueError(f"`document_weight` must be 'length' or 'equal'. Got {document_weight!r}.")
     groups, places = _grouped(by, counts.shape[0])
     lengths = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
-    weights = lengths if document_weight == "length" else (lengths > 0).astype(np.float64)
     members: Any = sparse.csc_array(
-        (weights, places, np.arange(places.size + 1)), shape=(groups.size, places.size)
+        (lengths, places, np.arange(places.size + 1)), shape=(groups.size, places.size)
     )
     # Of each group: Σ w θ, Σ w² θ and Σ w² θ², one block of documents after the other.
     sums = np.zeros((3, groups.size, model.n_components_))

@@ -318,7 +318,7 @@ def _scores(
     """Return the log-likelihood of held-out links under communities learnt from the others, for
     each candidate.
     """
-    corpus = LocalCorpus(known, settings)
+    corpus = LocalCorpus(known, settings.n_jobs)
     k = min(
         int(settings.n_components), corpus.sums().n_supported
     )  # fewer links may support fewer communities

@@ -131,13 +131,15 @@ class CommunitySpec(Spec):
                 "graph with more links."
             )
         # There are no more communities than nodes with three links.
-        most = LocalCorpus(data, self._as_topics(1, None)).sums().n_supported
+        most = LocalCorpus(data).sums().n_supported
         counted = count_communities(data, seed=seed) if k == "auto" else None
         k = min(counted.selected if counted else int(k), most)
         if concentration == "auto":
             concentration = choose_concentration(data, self._as_topics(k, None), seed=seed)
         topics = self._as_topics(k, concentration)
-        found = fit_topics(LocalCorpus(data, topics), topics, seed=seed, callback=lambda *_: None)
+        found = fit_topics(
+            LocalCorpus(data, topics.n_jobs), topics, seed=seed, callback=lambda *_: None
+        )
         spectrum = Spectrum.of(data, len(found.alpha))
         limits: Any = {"n_iterations": self.settings.max_inference_iter, "n_jobs": topics.n_jobs}
         profiles, shares = agree(data, spectrum, found.topic_word, found.alpha, **limits)
