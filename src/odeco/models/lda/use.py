@@ -72,8 +72,9 @@ class TopicUse(TopicWords):
         share is s = Σ w θ / Σ w, and its standard error √(n/(n − 1) Σ w² (θ − s)²) / Σ w, for n
         independent documents of a group. It says how much the share would vary between samples of
         documents. It takes the topics as given, and documents of one author or one thread as
-        independent. Proportions are means of the posterior: in short texts they are pulled towards the prior, so
-        that differences between groups look smaller than they are. The result is not private.
+        independent. Proportions are means of the posterior: in short texts they are pulled towards
+        the prior, so that differences between groups look smaller than they are. The result is not
+        private.
 
         Examples
         --------
