@@ -841,7 +841,7 @@ def topic_cases() -> Iterator[Case]:
     )
     yield (
         "topics/summary",
-        lambda: call("summarise_topics", lda(4, max_iter=5).fit(train), None, train, test),
+        lambda: used(lda(4, max_iter=5).fit(train), test, "coherence", "completion_perplexity"),
     )
     for steps in (0, 5):
         for size in (150, 400):

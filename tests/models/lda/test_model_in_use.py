@@ -18,7 +18,7 @@ from odeco.cli.models import MODELS
 from odeco.datasets import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
-from odeco.models.lda.display import lift, relevance, summarise_topics
+from odeco.models.lda.display import lift, relevance
 
 pytestmark = pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 
@@ -314,13 +314,6 @@ def test_the_command_and_python_have_the_same_defaults():
     assert options["max_iter"] == learning["max_iter"].default
     for name in ("min_documents", "max_share", "max_words", "stop_words", "tokenizer"):
         assert options[name] == counting[name].default
-
-
-def test_a_summary_takes_the_words_of_the_model(corpus, model):
-    summary = summarise_topics(model)
-    assert summary.words.tolist() == model.words_.tolist()
-    assert [word for word, _ in summary.leading_words(0, 3)] == model.top_words(3)[0]
-    np.testing.assert_array_equal(summary.shares, model.shares_)
 
 
 # ---- documents and topics ------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,9 @@ def write_model_report(
     remark: str = "",
     command: str | None = None,
     check: bool = True,
+    first: Sequence[Section] = (),
+    style: str = "",
+    script: str = "",
 ) -> None:
     """Write a fitted model as one HTML page that needs no network.
 
@@ -71,6 +75,10 @@ def write_model_report(
     check : bool
         Whether the components are checked on random halves of `rows`, if they were not yet: some
         six fits.
+    first : sequence of Section, optional
+        Sections before all others.
+    style, script : str
+        CSS and JavaScript that these need.
 
     Examples
     --------
@@ -97,7 +105,7 @@ def write_model_report(
     typical = None if rows is None else _typical_rows(model, described, rows)
     lead = " ".join(filter(None, (*described.facts, remark)))
     cards = parts().components(described.components, name.capitalize())
-    sections = [Section(f"The {plural(name)}", cards, lead)]
+    sections = [*first, Section(f"The {plural(name)}", cards, lead, "plain")]
     if described.panels:
         heading = "Figure" if len(described.panels) == 1 else "Figures"
         sections.append(Section(heading, _drawn(described, figures)))
@@ -126,7 +134,8 @@ def write_model_report(
         caution=described.caution(name),
         sections=sections,
         facts={key: value for key, value in facts.items() if value != "0%"},
-        script=asset("odeco.display", "table.js"),
+        style=style,
+        script=asset("odeco.display", "table.js") + script,
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -27,7 +27,6 @@ from odeco.io.rows import (
 )
 from odeco.io.source import is_on_cluster
 from odeco.models.engine.agreement import Records
-from odeco.models.engine.description import Description
 from odeco.models.engine.fit import fitted
 from odeco.models.engine.parameters import (
     N_JOBS,
@@ -513,15 +512,6 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         params = self._learnt.fit.params
         corpus = spec.prepare(self._counts_of(X), self._learnt.fit.context)
         return corpus.log_likelihood(params.topic_word, params.alpha, _N_ROUNDS)
-
-    def _describe(self, rows: Any = None) -> Description:  # noqa: ARG002 - as every estimator has it
-        check_is_fitted(self)
-        learnt = self._learnt
-        described = learnt.spec.describe(learnt.fit, self._known_words().tolist(), learnt.privacy)
-        info = replace(learnt.fit.info, tried=np.zeros(0, np.int64))
-        return described.conclude(
-            info, learnt.spec.component, privacy=learnt.privacy, halves=learnt.halves
-        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

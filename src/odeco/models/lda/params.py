@@ -216,6 +216,20 @@ class TopicParams(State):
         """Share of all words that belongs to each topic."""
         return np.asarray(self.totals / self.totals.sum())
 
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """Which topics are clear of the noise that was added; all of a model without privacy."""
+        if self.trust is None:
+            return np.ones(len(self.alpha), dtype=bool)
+        return self.trust.clear
+
+    @property
+    def clear_words(self) -> NDArray[np.bool_]:
+        """Which words of which topics, k x V, are clear of the noise that was added."""
+        if self.trust is None:
+            return np.ones(self.topic_word.shape, dtype=bool)
+        return self.trust.clear_words(self.topic_word)
+
     @classmethod
     def from_shares(
         cls,

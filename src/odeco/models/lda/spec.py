@@ -395,15 +395,7 @@ class TopicSpec(Spec):
             base = replace(base, labels=np.array(seeds.labels, dtype=np.str_))
         callback = self.callback or (lambda *_: None)
         params = fit_topics(data, self.algorithm, seed=seed, callback=callback, seeds=seeds)
-        tried = params.diagnostics.selection_scores
-        info = Info(
-            data.n_documents,
-            n_iter=self.algorithm.max_iter,
-            tried=tried[:, 0],
-            tried_scores=tried[:, 1].astype(np.float64),
-            tried_as_good=tried[:, 0] == len(params.alpha),
-        )
-        return Fit(params, base, info)
+        return Fit(params, base, Info(data.n_documents, n_iter=self.algorithm.max_iter))
 
     def is_private(self, groups: Any = None, vocabulary: Any = None) -> bool:
         """Return whether the model is private; raise if the arguments of a fit do not go
@@ -447,8 +439,10 @@ class TopicSpec(Spec):
         self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None
     ) -> Description:
         """Return the topics in words and as a figure."""
+        context = fit.context
+        words = names if context.words is None else context.words.tolist()
         return describe(
-            fit.params, names, [] if fit.context.labels is None else fit.context.labels.tolist()
+            fit.params, words, [] if context.labels is None else context.labels.tolist()
         )
 
     def verify(self, state: Any) -> None:
