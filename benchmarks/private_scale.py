@@ -61,10 +61,8 @@ def main() -> None:
     law = law_of(options.data, options.k)
     observed, held_out = split_documents(law.simulate(HELD_OUT, rng).astype(np.int64), rng)
     alpha = law.concentration * law.shares
-    truth = completion_perplexity(observed, held_out, law.topics, alpha, n_jobs=THREADS)
-    unigram = completion_perplexity(
-        observed, held_out, law.frequencies[None, :], np.ones(1), n_jobs=THREADS
-    )
+    truth = completion_perplexity(observed, held_out, law.topics, alpha)
+    unigram = completion_perplexity(observed, held_out, law.frequencies[None, :], np.ones(1))
     print(
         f"{law.topics.shape[1]:,} words, k = {options.k}, epsilon = {options.epsilon:g}, delta = "
         f"1/n², one document emptied or the reverse; true topics {truth:,.0f}, word frequencies "
@@ -87,9 +85,7 @@ def main() -> None:
             warnings.simplefilter("ignore")  # which topics are clear is in the table
             model.fit(counts)
         seconds = time.perf_counter() - start
-        found = completion_perplexity(
-            observed, held_out, model.topic_word_, model.doc_topic_prior_, n_jobs=THREADS
-        )
+        found = completion_perplexity(observed, held_out, model.topic_word_, model.doc_topic_prior_)
         clear = model.diagnostics_.n_clear
         print(
             f"{n_documents:10,} {found:10,.0f} {found / truth - 1:15.0%} {clear:5} {seconds:8.1f}",

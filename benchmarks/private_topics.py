@@ -124,7 +124,7 @@ class _Shown:
             observed, held_out = self.corpus.observed, self.corpus.held_out
             rows.append(
                 (
-                    completion_perplexity(observed, held_out, topics, alpha, n_jobs=THREADS),
+                    completion_perplexity(observed, held_out, topics, alpha),
                     matched_cosine(topics, self.opened)
                     if len(topics) == len(self.opened)
                     else np.nan,

@@ -141,7 +141,7 @@ def number_of_real(
     for k in sorted({*sizes, spectral.n_components_}):
         model = TensorLDA(k, max_iter=sweeps, random_state=0).fit(train)
         perplexity = completion_perplexity(
-            corpus.observed, corpus.held_out, model.topic_word_, model.doc_topic_prior_, n_jobs=-1
+            corpus.observed, corpus.held_out, model.topic_word_, model.doc_topic_prior_
         )
         note = " <- auto" if k == spectral.n_components_ else ""
         print(f"k = {k}: perplexity {perplexity:,.0f} after {sweeps} sweeps{note}", flush=True)

@@ -472,10 +472,6 @@ def tensor_cases() -> Iterator[Case]:
         "decompose/sample moment",
         lambda: decomposed(find("SampleMoment")(skewed_rows()), 5, rng=0),
     )
-    yield (
-        "decompose/word moment",
-        lambda: decomposed(find("WordMoment")(documents()), 4, "power", rng=0),
-    )
     batches = np.array_split(skewed_rows(), 6)
     yield (
         "decompose/stream moment",

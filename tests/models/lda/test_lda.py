@@ -449,4 +449,5 @@ def test_a_summary_begins_with_a_verdict_and_names_the_words_of_every_topic():
     assert all(
         top[0] in line for top, line in zip(model.top_words(1, relevance=0.6), topics, strict=True)
     )
-    assert len(model.plot().axes) == 2  # the heat map and its scale
+    # The heat map and its scale, and the strength of the directions of word pairs.
+    assert len(model.plot().axes) == 3

@@ -79,8 +79,6 @@ class CountTask(NamedTuple):
 class ClusterCorpus(Corpus):
     """Documents on a cluster."""
 
-    n_jobs = 1
-
     def __init__(self, rows: ClusterRows, vocabulary: IndexArray | None = None) -> None:
         self.rows = rows
         self.vocabulary = vocabulary
@@ -354,7 +352,7 @@ def sum_words(
             cut = count_chunks(counts, first)
             yield cut if vocabulary is None else (chunk.among(vocabulary) for chunk in cut)
 
-    return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core, parallel=False))
+    return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core))
 
 
 def list_tokens(documents: Documents, vocabulary: NDArray[np.int64]) -> Tokens:
@@ -394,9 +392,10 @@ def infer_topics(
     blocks: list[Any],
 ) -> FloatArray:
     """Return the proportions of topics in some documents."""
-    return np.concatenate(
-        [
-            document_topics(counts, *held, n_iterations=n_iterations)
-            for _, counts in task.read(pieces, blocks)
-        ]
-    )
+    with one_thread():
+        return np.concatenate(
+            [
+                document_topics(counts, *held, n_iterations=n_iterations)
+                for _, counts in task.read(pieces, blocks)
+            ]
+        )

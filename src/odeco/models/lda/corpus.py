@@ -124,7 +124,6 @@ class Corpus(ABC):
 
     n_documents: int
     n_words: int
-    n_jobs: int
 
     @abstractmethod
     def among(self, vocabulary: IndexArray) -> Self:
@@ -177,7 +176,7 @@ class Corpus(ABC):
         self, topic_word: FloatArray, alpha: FloatArray, n_iterations: int
     ) -> tuple[float, float]:
         """Return the log-likelihood of the words of all documents, and their number of words."""
-        found = self.map(measure_likelihood, topic_word, alpha, n_iterations, self.n_jobs)
+        found = self.map(measure_likelihood, topic_word, alpha, n_iterations)
         likelihoods, n_words = zip(*found, strict=True)
         # Of each document, so that they are added up in one order.
         return float(np.sum(np.concatenate(likelihoods))), float(sum(n_words))
@@ -310,26 +309,23 @@ class Corpus(ABC):
 
 
 class LocalCorpus(Corpus):
-    """Documents in the memory of this process, as checked counts; -1 jobs are all cores."""
+    """Documents in the memory of this process, as checked counts."""
 
-    def __init__(
-        self, counts: Any, n_jobs: int = -1, chunks: tuple[CountChunk, ...] | None = None
-    ) -> None:
+    def __init__(self, counts: Any, chunks: tuple[CountChunk, ...] | None = None) -> None:
         self._counts = counts
         self._chunks = chunks
-        self.n_jobs = n_jobs
         self.n_documents, self.n_words = (int(size) for size in counts.shape)
 
     def among(self, vocabulary: IndexArray) -> LocalCorpus:
         """Return the same documents over a smaller vocabulary."""
         chunks = tuple(chunk.among(vocabulary) for chunk in self._cut())
-        narrow = LocalCorpus(self._counts, self.n_jobs, chunks)
+        narrow = LocalCorpus(self._counts, chunks)
         narrow.n_words = vocabulary.size
         return narrow
 
     def choose(self, documents: IndexArray) -> LocalCorpus:
         """Return the documents with these numbers."""
-        return LocalCorpus(self._counts[documents], self.n_jobs)
+        return LocalCorpus(self._counts[documents])
 
     def map(self, work: Callable[..., Any], *held: Any) -> list[Any]:
         """Return the result of ``work(documents, *held)`` for all documents, in a list."""
@@ -342,14 +338,13 @@ class LocalCorpus(Corpus):
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents, added in the same tree as on a cluster."""
-        parallel = self.n_jobs != 1
-        start = partial(WordSums, self.n_words, basis, core=core, parallel=parallel)
+        start = partial(WordSums, self.n_words, basis, core=core)
         return sum_chunks(self._cut(), start)
 
     def lanes(self, vocabulary: IndexArray, spans: Sequence[tuple[int, int]]) -> ThreadLanes:
         """Return ranges of the documents as lanes of tokens of these words."""
         tokens = [Tokens.from_counts(row_slice(self._counts, *span), vocabulary) for span in spans]
-        return ThreadLanes(tokens, self.n_jobs)
+        return ThreadLanes(tokens)
 
     def _cut(self) -> tuple[CountChunk, ...]:
         if self._chunks is None:
@@ -390,15 +385,13 @@ def pick(documents: Documents, chosen: IndexArray) -> Any:
 
 
 def measure_likelihood(
-    documents: Documents, topic_word: FloatArray, alpha: FloatArray, n_iterations: int, n_jobs: int
+    documents: Documents, topic_word: FloatArray, alpha: FloatArray, n_iterations: int
 ) -> tuple[FloatArray, float]:
     """Return the log-likelihood of each of some documents, and the number of their words."""
     found = []
     n_words = 0.0
     for _, counts in documents:
-        proportions = document_topics(
-            counts, topic_word, alpha, n_iterations=n_iterations, n_jobs=n_jobs
-        )
+        proportions = document_topics(counts, topic_word, alpha, n_iterations=n_iterations)
         found.append(log_likelihood(counts, topic_word, proportions))
         n_words += float(counts.sum())
     return np.concatenate(found), n_words

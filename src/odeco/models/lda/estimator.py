@@ -16,6 +16,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
 
 from odeco._util.arguments import check_unmasked
+from odeco._util.threads import on_threads
 from odeco._util.types import FloatArray, IndexArray
 from odeco.display.progress import reporting
 from odeco.errors import WordCountError
@@ -146,8 +147,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     random_state : int, RandomState instance or None
         Draws the first basis, the starts of the power method and the sweeps.
     n_jobs : int or None
-        Number of threads of the sweeps; 1 runs everything on one thread, None and −1 on all cores.
-        The result does not depend on it.
+        1 runs everything on one thread, other values on all cores. The result does not depend
+        on it.
     verbose : int
         With 1, `fit` writes a line to stdout when a stage of its work begins; with 2, one for every
         sweep too.
@@ -500,10 +501,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """
         spec = self._specify_topics()
         params = self._learnt.fit.params
-        n_jobs = spec.algorithm.n_jobs
-        return document_topics(
-            counts, params.topic_word, params.alpha, n_iterations=_N_ROUNDS, n_jobs=n_jobs
-        )
+        with on_threads(spec.settings.n_jobs):
+            return document_topics(counts, params.topic_word, params.alpha, n_iterations=_N_ROUNDS)
 
     def _likelihood(self, X: Any) -> tuple[float, float]:
         """Return the log-likelihood of the words of documents, and the number of their words."""
@@ -511,7 +510,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         spec = self._specify_topics()
         params = self._learnt.fit.params
         corpus = spec.prepare(self._counts_of(X), self._learnt.fit.context)
-        return corpus.log_likelihood(params.topic_word, params.alpha, _N_ROUNDS)
+        with on_threads(spec.settings.n_jobs):
+            return corpus.log_likelihood(params.topic_word, params.alpha, _N_ROUNDS)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -142,7 +142,7 @@ def _refined(
     halves = corpus.completion_halves(seed)
     frequencies = totals / totals.sum()
     before, after = (
-        completion_scores(halves, topics, alpha, frequencies, n_jobs=settings.n_jobs)
+        completion_scores(halves, topics, alpha, frequencies)
         for topics, alpha in ((spectral.topic_word, spectral.alpha), (topic_word, refined.alpha))
     )
     if seeds is None and not clearly_better(after, before):
@@ -203,9 +203,7 @@ def fit_spectral(
     concentration = settings.concentration
     near = None
     if concentration is None:
-        concentration, near = _choose_concentration(
-            reduced, sums, corpus, seed=seed, n_jobs=settings.n_jobs
-        )
+        concentration, near = _choose_concentration(reduced, sums, corpus, seed=seed)
     topics = topics_for(concentration, reduced, sums, seed=seed, near=near, before=earlier)
     diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
     return SpectralFit(topics, diagnostics, concentration, reduced.directions @ topics.coordinates)
@@ -250,7 +248,7 @@ class _Trial:
 
 
 def _choose_concentration(
-    reduced: ReducedMoments, sums: WordSums, corpus: Corpus, *, seed: int, n_jobs: int
+    reduced: ReducedMoments, sums: WordSums, corpus: Corpus, *, seed: int
 ) -> tuple[float, FloatArray | None]:
     """Return the best of `CONCENTRATIONS`, or a value near it, and the coordinates of its topics as
     a start.
@@ -266,9 +264,7 @@ def _choose_concentration(
 
     def attempt(candidate: float, near: FloatArray | None) -> _Trial:
         topics = topics_for(candidate, reduced, sums, seed=seed, near=near)
-        scores = completion_scores(
-            halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs
-        )
+        scores = completion_scores(halves, topics.topic_word, topics.alpha, frequencies)
         left = misfit(
             candidate, reduced, topics.coordinates, topics.weights[: topics.coordinates.shape[1]]
         )

@@ -12,7 +12,6 @@ t.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma
 
+from odeco._util.threads import count_threads
 from odeco._util.types import FloatArray
 from odeco.models.lda import gibbs_kernels as kernels
 
@@ -369,13 +369,11 @@ class Lanes(Protocol):
 
 
 class ThreadLanes:
-    """Lanes in the memory of this process, on at most `n_jobs` threads, or on all cores with -1."""
+    """Lanes in the memory of this process."""
 
-    def __init__(self, tokens: list[Tokens], n_jobs: int) -> None:
+    def __init__(self, tokens: list[Tokens]) -> None:
         self.tokens = tokens
         self.topics: list[Any] = [None] * len(tokens)
-        n_threads = os.cpu_count() or 1 if n_jobs < 0 else n_jobs
-        self._n_threads = max(1, min(n_threads, len(tokens)))
 
     def draw(self, state: GibbsState, rows: NDArray[np.float32]) -> GibbsState:
         """Return the state after the first topics were drawn."""
@@ -409,9 +407,10 @@ class ThreadLanes:
             return update
 
         running: deque[Future[LaneUpdate]] = deque()
-        with ThreadPoolExecutor(self._n_threads) as pool:
+        n_threads = count_threads()
+        with ThreadPoolExecutor(n_threads) as pool:
             for number in range(len(self.tokens)):
-                if len(running) > self._n_threads:
+                if len(running) > n_threads:
                     yield running.popleft().result()
                 running.append(pool.submit(work, number))
             while running:

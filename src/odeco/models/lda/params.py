@@ -40,12 +40,6 @@ class LdaSettings:
     concentration: float | None
     max_iter: int
     topic_word_prior: float | None = None
-    n_jobs: int = -1
-
-    @property
-    def parallel(self) -> bool:
-        """Whether to use more than one core."""
-        return self.n_jobs != 1
 
     def basis_size(self, n_words: int) -> int:
         """Return the number of directions that subspace iteration keeps."""

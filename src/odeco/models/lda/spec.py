@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.state import State, array_field, part_field, require
+from odeco._util.threads import on_threads
 from odeco._util.types import FloatArray
 from odeco.errors import VocabularyError
 from odeco.io.source import is_on_cluster
@@ -108,9 +109,13 @@ class TopicStream(State):
 
         This stream stays as it was, so that an error or an interrupt loses nothing.
         """
+        with on_threads(spec.settings.n_jobs):
+            return self._updated(spec, rows)
+
+    def _updated(self, spec: TopicSpec, rows: Any) -> TopicStream:
         settings = spec.algorithm
         forget = spec.settings.forget
-        sums = WordSums.restore(self.sums, parallel=settings.parallel)
+        sums = WordSums.restore(self.sums)
         topic_counts = None if self.topic_counts is None else self.topic_counts.copy()
         topics = None
         after = replace(self, n_batches=self.n_batches + 1)
@@ -118,7 +123,7 @@ class TopicStream(State):
         if kept < 1:
             sums.decay(kept)
         sums.add(count_chunks(rows, sums.n_documents))
-        corpus = LocalCorpus(rows, settings.n_jobs)
+        corpus = LocalCorpus(rows)
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, int(settings.n_components))
             step = sums.n_documents if forget is None else min(sums.n_documents, round(forget))
@@ -191,29 +196,25 @@ class TopicStream(State):
         """
         halves = corpus.completion_halves(self.seed)
         frequencies = sums.first_moment()
-        n_jobs = settings.n_jobs
         totals = topic_counts.sum(axis=1, dtype=np.float64)
-        current = completion_scores(
-            halves, topic_counts, self.alpha, frequencies, n_jobs=n_jobs, sizes=totals
-        )
-        spectral = completion_scores(
-            halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs
-        )
+        current = completion_scores(halves, topic_counts, self.alpha, frequencies, sizes=totals)
+        spectral = completion_scores(halves, topics.topic_word, topics.alpha, frequencies)
         return bool(spectral.sum() > current.sum())
 
     def result(self, spec: TopicSpec) -> Fit:
         """Return the model of all documents so far; the stream stays as it is."""
         settings = spec.algorithm
-        sums = WordSums.restore(self.sums, parallel=settings.parallel)
+        sums = WordSums.restore(self.sums)
         if self.topic_counts is not None:
             known = replace(self.diagnostics, n_documents=sums.n_documents, n_tokens=sums.n_tokens)
             params = TopicParams.from_counts(self.topic_counts, self.alpha, self.eta, known)
         else:
             reduced = reduce_moments(sums, self.diagnostics.n_components)
             near = reduced.directions.T @ self.coordinates
-            topics = topics_for(
-                self.concentration, reduced, sums, seed=self.seed, near=near, before=near
-            )
+            with on_threads(spec.settings.n_jobs):
+                topics = topics_for(
+                    self.concentration, reduced, sums, seed=self.seed, near=near, before=near
+                )
             diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
             prior = settings.topic_word_prior
             params = TopicParams.from_shares(
@@ -252,6 +253,10 @@ class NewTopicStream:
         """Return the stream after the checked counts of the first batch; raise if there are too
         few.
         """
+        with on_threads(spec.settings.n_jobs):
+            return self._updated(spec, rows)
+
+    def _updated(self, spec: TopicSpec, rows: Any) -> TopicStream:
         settings = spec.algorithm
         seed = self.seed
         if isinstance(settings.n_components, str):
@@ -261,7 +266,7 @@ class NewTopicStream:
             )
         if spec.settings.seed_words is not None:
             raise _no_sweeps("a call of partial_fit")
-        corpus = LocalCorpus(rows, settings.n_jobs)
+        corpus = LocalCorpus(rows)
         (sums,) = sum_moments(corpus, settings, seed=seed, callback=lambda *_: None)
         found = fit_spectral(sums, corpus, settings, seed=seed)
         next_move = max(_MIN_BEFORE_MOVE, 2 * sums.n_documents)
@@ -376,7 +381,6 @@ class TopicSpec(Spec):
             None if concentration == "auto" else concentration,
             settings.max_iter,
             settings.topic_word_prior,
-            settings.n_jobs or -1,
         )
 
     def prepare(self, rows: Any, context: Any) -> Corpus:
@@ -385,7 +389,7 @@ class TopicSpec(Spec):
             from odeco.models.lda.cluster import ClusterCorpus  # which imports Dask
 
             return ClusterCorpus(rows)
-        return LocalCorpus(rows, self.algorithm.n_jobs)
+        return LocalCorpus(rows)
 
     def fit(self, data: Corpus, base: TopicContext, seed: int) -> Fit:
         """Return the topics of all documents, largest first."""
@@ -394,7 +398,8 @@ class TopicSpec(Spec):
             seeds = SeedWords.of(self.settings.seed_words, base.words)
             base = replace(base, labels=np.array(seeds.labels, dtype=np.str_))
         callback = self.callback or (lambda *_: None)
-        params = fit_topics(data, self.algorithm, seed=seed, callback=callback, seeds=seeds)
+        with on_threads(self.settings.n_jobs):
+            params = fit_topics(data, self.algorithm, seed=seed, callback=callback, seeds=seeds)
         return Fit(params, base, Info(data.n_documents, n_iter=self.algorithm.max_iter))
 
     def is_private(self, groups: Any = None, vocabulary: Any = None) -> bool:

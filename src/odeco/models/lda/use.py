@@ -281,7 +281,7 @@ class TopicUse:
         halves = split_documents(counts, np.random.default_rng(seed))
         frequencies = (params.shares @ params.topic_word)[None, :]
         return Perplexity(
-            completion_perplexity(*halves, params.topic_word, params.alpha, n_jobs=-1),
+            completion_perplexity(*halves, params.topic_word, params.alpha),
             completion_perplexity(*halves, frequencies, np.ones(1)),
             counts.shape[0],
         )
