@@ -70,7 +70,7 @@ def _check_rules(choice: Corpus, k: int, guarantee: Guarantee, n_reported: int, 
         sums = SimulatedSums(
             guarantee,
             n_reported,
-            held.n_units,
+            held.n_records,
             record="document",
             neighbour_relation="add_remove",
             rng=rng,

@@ -173,7 +173,7 @@ def _ours(
         Guarantee(epsilon, delta),
         np.random.default_rng(seed),
     )
-    n_units = held.n_units
+    n_units = held.n_records
     shares = share_budget(n_units, guarantee.mu, relation, held.n_words, k)
     sums = SimulatedSums(
         guarantee, n_units, n_units, record="document", neighbour_relation=relation, rng=rng

@@ -45,7 +45,6 @@ from odeco.models.lda.counts import are_texts, as_counts
 from odeco.models.lda.fitting import check_seed_words
 from odeco.models.lda.inference import document_topics
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
-from odeco.models.lda.private import learn_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.use import TopicUse
@@ -54,6 +53,7 @@ from odeco.online.dask.partitions import ChosenRows
 from odeco.online.dask.requests import cluster_rows
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.lanes import RemoteRows
+from odeco.privacy.report import PrivacyReport
 
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8
@@ -438,25 +438,45 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         return as_counts(self._checked(X, reset=reset, accept_sparse="csr", dtype="numeric"))
 
     def _learn_privately(
+        self, X: Any, spec: Any, guarantee: Any, seed: int, groups: Any, side: dict[str, Any]
+    ) -> Learnt:
+        """Return what is learnt of private documents; a private vocabulary is part of the
+        guarantee.
+        """
+        vocabulary: PrivateVocabulary | None = side["vocabulary"]
+        if vocabulary is None:
+            return super()._learn_privately(X, spec, guarantee, seed, groups, side)
+        left = vocabulary.left(guarantee)
+        learnt = super()._learn_privately(X, spec, left, seed, groups, side)
+        learnt.privacy = vocabulary.combined(cast("PrivacyReport", learnt.privacy), guarantee)
+        return learnt
+
+    def _hold(
         self,
         X: Any,
         spec: Any,
-        guarantee: Any,  # noqa: ARG002 - as every private model has it
-        seed: int,
+        *,
         groups: Any,
-        side: dict[str, Any],
-    ) -> Learnt:
-        """Return what is learnt of private documents: all data leave through the releases of
-        `PrivateSums`.
-        """
-        held = BoundedCounts(
-            self._private_counts(X),
-            groups=groups,
-            neighbour_relation=spec.settings.neighbour_relation,
-        )
-        context = TopicContext.of(held.n_words, side["words"], side["tokenizer"])
-        fit, privacy = learn_privately(spec, held, context, side["vocabulary"], seed=seed)
-        return Learnt(spec, seed, fit, None, privacy)
+        words: Any = None,
+        tokenizer: Any = None,
+        vocabulary: PrivateVocabulary | None = None,
+    ) -> tuple[BoundedCounts, TopicContext]:
+        """Return a data holder of private documents, and what is known of their columns."""
+        relation = spec.settings.neighbour_relation
+        held = BoundedCounts(self._private_counts(X), groups=groups, neighbour_relation=relation)
+        k = spec.settings.n_components
+        most = min(held.n_words, held.n_documents)  # both are public
+        if k > most:
+            raise ValueError(
+                f"`n_components` must be at most {most:,} for these documents: there must be at "
+                "least as many words in the vocabulary, and documents, as topics. Got "
+                f"n_components={k}, n_samples={held.n_documents} and n_features={held.n_words}. "
+                "Lower it, or pass more documents."
+            )
+        if vocabulary is not None:
+            vocabulary.check_fits(n_words=held.n_words, unit=held.unit, neighbours=held.neighbours)
+            words = vocabulary.words if words is None else words
+        return held, TopicContext.of(held.n_words, words, tokenizer)
 
     def _private_counts(self, X: Any) -> Any:
         """Return private word counts as an array, without a message that depends on one of them.

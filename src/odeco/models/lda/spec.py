@@ -21,7 +21,7 @@ from odeco.errors import VocabularyError
 from odeco.io.source import is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.engine.private import guarantee_of
+from odeco.models.engine.private import Releaser, guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.lda.corpus import Corpus, LocalCorpus
 from odeco.models.lda.counts import blocks, count_chunks
@@ -30,6 +30,8 @@ from odeco.models.lda.fitting import SeedWords, SpectralFit, fit_spectral, fit_t
 from odeco.models.lda.inference import completion_scores
 from odeco.models.lda.moments import SavedSums, WordSums
 from odeco.models.lda.params import LdaSettings, TopicDiagnostics, TopicParams, diagnose
+from odeco.models.lda.private import fit_privately
+from odeco.models.lda.private_topics import N_STEPS
 from odeco.models.lda.spectral import (
     SpectralTopics,
     move_basis,
@@ -372,6 +374,7 @@ class TopicSpec(Spec):
     Stream: ClassVar = TopicStream  # type: ignore[assignment]
     record: ClassVar = "document"
     component: ClassVar = "topic"
+    mechanism = "word frequencies, pairs of frequent words, and EM steps over all words"
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
@@ -401,6 +404,13 @@ class TopicSpec(Spec):
         with on_threads(self.settings.n_jobs):
             params = fit_topics(data, self.algorithm, seed=seed, callback=callback, seeds=seeds)
         return Fit(params, base, Info(data.n_documents, n_iter=self.algorithm.max_iter))
+
+    def learn_privately(
+        self, holder: Any, context: TopicContext, releaser: Releaser, *, seed: int
+    ) -> Fit:
+        """Learn topics from noisy sums over documents, and from nothing else."""
+        params = fit_privately(holder, releaser, self.settings, seed=seed)
+        return Fit(params, context, Info(holder.n_documents, n_iter=N_STEPS))
 
     def is_private(self, groups: Any = None, vocabulary: Any = None) -> bool:
         """Return whether the model is private; raise if the arguments of a fit do not go
