@@ -349,14 +349,14 @@ USABLE = np.array([[2, 1, 1], [1, 2, 1], [1, 1, 2], [3, 0, 1]])
             {"n_components": 2, "doc_topic_concentration": 0},
             USABLE,
             (
-                "`doc_topic_concentration` must be a positive number, from 1e-30 to 1e+30, or "
-                "'auto'. Got 0."
+                "`doc_topic_concentration` must be a number of at least 1e-30 and at most 1e+30. "
+                "Got 0."
             ),
         ),
         (
             {"n_components": 2, "forget": -5},
             USABLE,
-            "`forget` must be a positive number, from 1e-30 to 1e+30, or None. Got -5.",
+            "`forget` must be a number of at least 1e-30 and at most 1e+30. Got -5.",
         ),
     ],
 )

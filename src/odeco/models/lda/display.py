@@ -19,7 +19,6 @@ import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.display.style import LIGHT, drawn_in, new_figure
-from odeco.io.rows import row_slice
 from odeco.models.engine.description import (
     ComponentRow,
     Description,
@@ -49,36 +48,12 @@ _MAX_LIFT = 6.0
 _FAINT = 1e-3
 
 
-#: The proportions of this many documents are computed at a time.
-BLOCK = 20_000
-
 #: This many candidates are considered for each document shown, as some may be nearly the same.
 _LOOKED_AT = 10
 
 #: Two documents say nearly the same if more than half of all their words together are common to
 #: both.
 _NEARLY_THE_SAME = 0.5
-
-
-def _top_documents(model: Any, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
-    """Return the documents in which each topic has its largest share, largest first, and these
-    shares.
-
-    Both arrays have a row for each topic. Documents are given by their row numbers, and worked on
-    some at a time.
-    """
-    k = model.n_components_
-    places = np.zeros((k, 0), dtype=np.int64)
-    shares = np.zeros((k, 0))
-    for start in range(0, counts.shape[0], BLOCK):
-        block = model._proportions(row_slice(counts, start, min(start + BLOCK, counts.shape[0]))).T
-        rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
-        shares = np.concatenate([shares, block], axis=1)
-        places = np.concatenate([places, rows], axis=1)
-        first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
-        shares = np.take_along_axis(shares, first, axis=1)
-        places = np.take_along_axis(places, first, axis=1)
-    return places, shares
 
 
 def representative_documents(
@@ -90,16 +65,16 @@ def representative_documents(
     other, Σ min over Σ max of their counts, overlap by more than a half. That holds for copies, for
     reposts, and for answers that quote most of what they answer.
     """
-    places, shares = _top_documents(model, counts, _LOOKED_AT * n_documents)
     chosen = []
-    for own_places, own_shares in zip(places.tolist(), shares.tolist(), strict=True):
-        shown: list[tuple[int, float]] = []
-        for place, share in zip(own_places, own_shares, strict=True):
+    for shares in model._proportions(counts).T:
+        first = np.argsort(-shares, kind="stable")[: _LOOKED_AT * n_documents]
+        shown: list[int] = []
+        for place in first.tolist():
+            if all(_overlap(counts, place, other) <= _NEARLY_THE_SAME for other in shown):
+                shown.append(place)
             if len(shown) == n_documents:
                 break
-            if all(_overlap(counts, place, other) <= _NEARLY_THE_SAME for other, _ in shown):
-                shown.append((place, share))
-        chosen.append(shown)
+        chosen.append([(place, float(shares[place])) for place in shown])
     return chosen
 
 

@@ -4,7 +4,6 @@ Gibbs sweeps.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, cast
@@ -36,7 +35,9 @@ from odeco.models.engine.parameters import (
     count,
     count_or_flag,
     n_components,
+    number,
     optional,
+    or_auto,
     param,
 )
 from odeco.models.engine.private_estimator import PrivateEstimator
@@ -73,26 +74,8 @@ def _repeated(weights: FloatArray) -> IndexArray:
     return np.repeat(np.arange(len(weights)), weights.astype(np.int64))
 
 
-def _positive_or(alternative: Any) -> Constraint:
-    """Require a positive number that single precision can hold, as Gibbs sweeps do, or one other
-    value.
-    """
-
-    def check(name: str, value: Any) -> Any:
-        if isinstance(value, str | None) and value == alternative:
-            return value
-        if (
-            isinstance(value, numbers.Real)
-            and not isinstance(value, bool)
-            and 1e-30 <= float(value) <= 1e30
-        ):
-            return float(value)
-        raise ValueError(
-            f"`{name}` must be a positive number, from 1e-30 to 1e+30, or {alternative!r}. Got "
-            f"{value!r}."
-        )
-
-    return Constraint(check, float)
+#: Single precision, as Gibbs sweeps have it, can hold numbers from 1e-30 to 1e30.
+_POSITIVE = number(1e-30, 1e30)
 
 
 @dataclass(eq=False, repr=False)
@@ -225,11 +208,11 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     """
 
     n_components: int | Literal["auto"] = n_components(10)
-    doc_topic_concentration: float | Literal["auto"] = param("auto", _positive_or("auto"))
+    doc_topic_concentration: float | Literal["auto"] = param("auto", or_auto(_POSITIVE.check))
     max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
-    topic_word_prior: float | None = param(None, _positive_or(None))
+    topic_word_prior: float | None = param(None, optional(_POSITIVE))
     seed_words: Any = param(None, optional(Constraint(check_seed_words)))
-    forget: float | None = param(None, _positive_or(None))
+    forget: float | None = param(None, optional(_POSITIVE))
     unit: Literal["document", "user"] = param("document", choice("document", "user"))
     n_jobs: int | None = param(None, N_JOBS)
     verbose: int = param(0, count_or_flag())

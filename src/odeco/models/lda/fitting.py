@@ -46,7 +46,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment, minimize_scalar
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import VocabularyError
@@ -228,12 +228,8 @@ _HOPELESS = 4.0
 _UNNOTICED = 2.5e-3
 
 #: Between the neighbours of the selected candidate, the α₀ that leaves least of the third moment is
-#: tried as well. Golden section finds it in this many steps: each raises a factor of four to the
-#: power 0.62, so it is met to 5 %.
-_N_SECTIONS = 8
-
-
-_GOLDEN = (math.sqrt(5) - 1) / 2
+#: tried as well, to within this part of it.
+_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,30 +283,13 @@ def _choose_concentration(
 
 def _between(chosen: float, reduced: ReducedMoments, near: FloatArray, seed: int) -> float:
     """Return the α₀ within a factor of two that leaves least of the third moment unexplained."""
-
-    def left(place: float) -> float:
-        return misfit_for(math.exp(place), reduced, seed=seed, near=near)
-
-    low = math.log(chosen / 2)
-    high = math.log(2 * chosen)
-    first = high - _GOLDEN * (high - low)
-    second = low + _GOLDEN * (high - low)
-    at_first = left(first)
-    at_second = left(second)
-    for _ in range(_N_SECTIONS):
-        if at_first < at_second:
-            high = second
-            second = first
-            at_second = at_first
-            first = high - _GOLDEN * (high - low)
-            at_first = left(first)
-        else:
-            low = first
-            first = second
-            at_first = at_second
-            second = low + _GOLDEN * (high - low)
-            at_second = left(second)
-    return math.exp((low + high) / 2)
+    found = minimize_scalar(
+        lambda place: misfit_for(math.exp(place), reduced, seed=seed, near=near),
+        bounds=(math.log(chosen / 2), math.log(2 * chosen)),
+        method="bounded",
+        options={"xatol": _TOLERANCE},
+    )
+    return math.exp(found.x)
 
 
 def _chosen(trials: dict[float, _Trial]) -> float:

@@ -18,12 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
-from odeco.io.rows import row_slice
 from odeco.models.engine.fit import Fit, Info, fitted
 from odeco.models.engine.spec import Learnt
 from odeco.models.lda.counts import are_texts
 from odeco.models.lda.display import (
-    BLOCK,
     draw_topics,
     leading_words,
     lift,
@@ -397,7 +395,22 @@ class TopicUse:
         ... )
         ([2024, 2025], array([ True,  True]))
         """
-        return shares_in_groups(self, self._counts_of(X), by)
+        counts = self._counts_of(X)
+        groups, places = _grouped(by, counts.shape[0])
+        weights = np.asarray(counts.sum(axis=1), dtype=np.float64)
+        proportions = self._proportions(counts)
+        members: Any = sparse.csc_array(
+            (np.ones(places.size), places, np.arange(places.size + 1)),
+            shape=(groups.size, places.size),
+        )
+        n_documents = np.bincount(places, weights > 0, groups.size).astype(np.int64)
+        mass = (members @ weights)[:, None]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = members @ (weights[:, None] * proportions) / mass
+            squares = members @ (weights[:, None] * (proportions - shares[places])) ** 2
+            errors = np.sqrt(squares * (n_documents / (n_documents - 1))[:, None]) / mass
+        errors[n_documents < 2] = np.nan
+        return GroupShares(groups, shares, errors, n_documents)
 
     def topic_labels(self, n_words: int = 3) -> list[str]:
         """Return a label for each topic: its most characteristic words, by relevance, such as
@@ -510,33 +523,6 @@ class TopicUse:
         if are_texts(X):
             return self._count_texts(X)
         return self._encode(X, context)[0]
-
-
-def shares_in_groups(model: Any, counts: Any, by: Any) -> GroupShares:
-    """Return the shares of topics in groups of documents whose columns are known to be the model's
-    words.
-    """
-    groups, places = _grouped(by, counts.shape[0])
-    lengths = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
-    members: Any = sparse.csc_array(
-        (lengths, places, np.arange(places.size + 1)), shape=(groups.size, places.size)
-    )
-    # Of each group: Σ w θ, Σ w² θ and Σ w² θ², one block of documents after the other.
-    sums = np.zeros((3, groups.size, model.n_components_))
-    for start in range(0, counts.shape[0], BLOCK):
-        stop = min(start + BLOCK, counts.shape[0])
-        proportions: FloatArray = model._proportions(row_slice(counts, start, stop))
-        own = members[:, start:stop]
-        squares = own.power(2)
-        sums += np.stack([own @ proportions, squares @ proportions, squares @ proportions**2])
-    n_documents = np.bincount(places, lengths > 0, groups.size).astype(np.int64)
-    mass, squared_mass = (members.power(power).sum(axis=1)[:, None] for power in (1, 2))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shares = sums[0] / mass
-        spread = np.maximum(sums[2] - 2 * shares * sums[1] + shares**2 * squared_mass, 0)
-        errors = np.sqrt(spread * (n_documents / (n_documents - 1))[:, None]) / mass
-    errors[n_documents < 2] = np.nan
-    return GroupShares(groups, shares, errors, n_documents)
 
 
 def _owners(groups: Iterable[Iterable[int]], k: int) -> IndexArray:
