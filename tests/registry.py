@@ -13,7 +13,6 @@ from scipy import sparse
 from odeco import Components, Oracle, symmetrize
 from odeco.cp import Whitened, Whitener
 from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
-from odeco.models.ica.unmixing import WhitenedCumulant
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel
 from odeco.tensors import (
@@ -140,11 +139,6 @@ def _whitened(generator, dimension, order):
     return Whitened(_dense(generator, dimension, order), Whitener(forward, forward))
 
 
-def _cumulant(generator, dimension, order):
-    # The third or the fourth, whatever order is asked for.
-    return WhitenedCumulant(generator.standard_normal((dimension, 11)), 3 if order == 3 else 4)
-
-
 def _sum(generator, dimension, order):
     return _dense(generator, dimension, order) + _components(generator, dimension, order)
 
@@ -194,7 +188,6 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "private records of users, CSR": _private_users,
     "private entries": _private_entries,
     "whitened": _whitened,
-    "cumulant of whitened rows": _cumulant,
     "sum": _sum,
     "scaled": _scaled,
     "difference": _difference,
