@@ -143,7 +143,7 @@ def without_noise(counts: Any, k: int, epsilon: float) -> Any:
         Guarantee(epsilon, counts.shape[0] ** -2.0),
         np.random.default_rng(0),
     )
-    n = held.n_units
+    n = held.n_records
     shares = share_budget(n, guarantee.mu, "add_remove", held.n_words, k)
     sums = SimulatedSums(
         guarantee, n, n // 1000 + 1, record="document", neighbour_relation="add_remove", rng=rng

@@ -217,7 +217,6 @@ def compare(corpus: Corpus, k: int, budgets: list[float], names: list[str]) -> N
                     corpus.held_out,
                     fit.topic_word,
                     np.asarray(fit.alpha, dtype=float),
-                    n_jobs=THREADS,
                 )
                 npmi = coherence(fit.topic_word, corpus.train).mean()
                 reached[name].append((fit.seconds, perplexity))

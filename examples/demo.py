@@ -32,8 +32,8 @@ from odeco.decompose.page import privacy_section
 from odeco.display.page import Section, table
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA, TensorMixture
-from odeco.models.lda.display import representative_documents, summarise_topics
-from odeco.models.lda.page import write_topics_report
+from odeco.models.lda.display import representative_documents
+from odeco.models.lda.explorer import write_topics_report
 
 N_TOPICS, BATCH, TOP_WORDS = 12, 500, 8
 N_PRIVATE, EPSILON, DELTA = 8, 4.0, 1e-6
@@ -186,8 +186,9 @@ def main() -> None:
         for chosen in shown_documents
     ]
     write_topics_report(
-        summarise_topics(topics, words, counts),
+        topics,
         PAGE,
+        npmi=topics.coherence(counts),
         title="What the documentation of Python's library is about",
         examples=examples,
         command=f"{Path(sys.executable).name} examples/demo.py",

@@ -13,8 +13,6 @@ from scipy import sparse
 from odeco import Components, Oracle, symmetrize
 from odeco.cp import Whitened, Whitener
 from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
-from odeco.models.ica.unmixing import WhitenedCumulant
-from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel
 from odeco.tensors import (
@@ -120,14 +118,6 @@ def _samples_csr(generator, dimension, order):
     return SampleMoment(sparse.csr_array(rows), order)
 
 
-def _word_counts(generator, dimension, order):
-    # Triples of words whatever order is asked for. Three more words in the first document, so that
-    # there is a triple.
-    counts = generator.integers(4, size=(11, dimension))
-    counts[0] += 3
-    return WordMoment(counts, concentration=1.5)
-
-
 def _private_records(generator, dimension, order):
     return RecordLevel(generator.standard_normal((11, dimension)), norm_bound=1.5, order=order)
 
@@ -147,11 +137,6 @@ def _private_entries(generator, dimension, order):
 def _whitened(generator, dimension, order):
     forward = generator.standard_normal((dimension, min(2, dimension)))
     return Whitened(_dense(generator, dimension, order), Whitener(forward, forward))
-
-
-def _cumulant(generator, dimension, order):
-    # The third or the fourth, whatever order is asked for.
-    return WhitenedCumulant(generator.standard_normal((dimension, 11)), 3 if order == 3 else 4)
 
 
 def _sum(generator, dimension, order):
@@ -199,12 +184,10 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "asymmetric, sparse": _sparse_asymmetric,
     "samples": _samples,
     "samples, CSR": _samples_csr,
-    "words of documents": _word_counts,
     "private records": _private_records,
     "private records of users, CSR": _private_users,
     "private entries": _private_entries,
     "whitened": _whitened,
-    "cumulant of whitened rows": _cumulant,
     "sum": _sum,
     "scaled": _scaled,
     "difference": _difference,

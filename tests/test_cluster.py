@@ -393,6 +393,17 @@ def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tm
 
 
 @pytest.mark.slow
+def test_seed_words_steer_topics_of_a_cluster_as_those_of_one_machine(client, corpus):
+    words = [f"w{number}" for number in range(corpus.shape[1])]
+    rows = odeco.online.dask.from_delayed(corpus_blocks(corpus))
+    there, here = (
+        TensorLDA(**SETTINGS, seed_words=[["w3", "w5"]]).fit(data, words=words)
+        for data in (rows, corpus)
+    )
+    assert_same_topics(there, here)
+
+
+@pytest.mark.slow
 def test_weighted_documents_of_a_cluster_are_repeated_ones(client, corpus):
     weights = np.random.default_rng(5).integers(0, 3, size=corpus.shape[0])
     rows = odeco.online.dask.from_delayed(corpus_blocks(corpus))
@@ -494,8 +505,6 @@ def test_what_is_wrong_with_word_counts_arrives(client, corpus):
         match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks",
     ):
         model.fit(rows)
-    with pytest.raises(ValueError, match=r"with `seed_words` is fitted on one machine"):
-        TensorLDA(3, seed_words=[["a"]], random_state=0).fit(rows)
     assert not hasattr(model, "n_features_in_")
 
 

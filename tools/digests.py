@@ -472,10 +472,6 @@ def tensor_cases() -> Iterator[Case]:
         "decompose/sample moment",
         lambda: decomposed(find("SampleMoment")(skewed_rows()), 5, rng=0),
     )
-    yield (
-        "decompose/word moment",
-        lambda: decomposed(find("WordMoment")(documents()), 4, "power", rng=0),
-    )
     batches = np.array_split(skewed_rows(), 6)
     yield (
         "decompose/stream moment",
@@ -835,14 +831,13 @@ def topic_cases() -> Iterator[Case]:
     yield "topics/auto", lambda: used(lda("auto").fit(train), test, *usual)
     yield "topics/spectral", lambda: used(lda(4, max_iter=0).fit(train), test, *usual)
     yield "topics/concentration", lambda: lda(4, doc_topic_concentration=1.0, max_iter=5).fit(train)
-    yield "topics/equal weight", lambda: lda(4, document_weight="equal", max_iter=5).fit(train)
     yield (
         "topics/relevance",
         lambda: [lda(4, max_iter=5).fit(train).relevance(0.6), lda(4).fit(train).lift()],
     )
     yield (
         "topics/summary",
-        lambda: call("summarise_topics", lda(4, max_iter=5).fit(train), None, train, test),
+        lambda: used(lda(4, max_iter=5).fit(train), test, "coherence", "completion_perplexity"),
     )
     for steps in (0, 5):
         for size in (150, 400):

@@ -79,7 +79,7 @@ class BoundedMoments:
         """
         total = np.zeros(self.n_words + 1)
         for chunk, weights in self._chunks(bound):
-            total[chunk.words] += chunk.columns @ (weights * chunk.single)
+            total[chunk.words] += chunk.columns @ (weights / chunk.lengths)
             total[-1] += bound * weights.sum()
         return total / self.n_documents
 
@@ -100,7 +100,7 @@ class BoundedMoments:
         """
         matrix = np.zeros((self.n_words, self.n_words))
         for chunk, weights in self._chunks(bound):
-            amounts = weights * chunk.pair
+            amounts = weights * chunk.pair / chunk.lengths  # every document counts once
             _add_gram(matrix, chunk, np.sqrt(amounts))
             matrix[chunk.words, chunk.words] -= chunk.columns @ amounts
         lower = np.tril_indices(self.n_words)
@@ -119,9 +119,9 @@ class BoundedMoments:
         width = basis.shape[1]
         total = np.zeros((width,) * 3)
         for chunk, weights in self._chunks(bound):
-            weighted = replace(chunk, triple=weights * chunk.triple)
-            inside = multiply(chunk.rows, basis, parallel=True)
-            total += triple_core(weighted, inside, basis, parallel=True)
+            weighted = replace(chunk, triple=weights * chunk.triple / chunk.lengths)
+            inside = multiply(chunk.rows, basis)
+            total += triple_core(weighted, inside, basis)
         return total / self.n_documents
 
     def triples_sensitivity(self, bound: float, basis: FloatArray) -> float:

@@ -124,7 +124,7 @@ class _Shown:
             observed, held_out = self.corpus.observed, self.corpus.held_out
             rows.append(
                 (
-                    completion_perplexity(observed, held_out, topics, alpha, n_jobs=THREADS),
+                    completion_perplexity(observed, held_out, topics, alpha),
                     matched_cosine(topics, self.opened)
                     if len(topics) == len(self.opened)
                     else np.nan,
@@ -173,7 +173,7 @@ def _ours(
         Guarantee(epsilon, delta),
         np.random.default_rng(seed),
     )
-    n_units = held.n_units
+    n_units = held.n_records
     shares = share_budget(n_units, guarantee.mu, relation, held.n_words, k)
     sums = SimulatedSums(
         guarantee, n_units, n_units, record="document", neighbour_relation=relation, rng=rng

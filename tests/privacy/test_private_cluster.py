@@ -319,7 +319,11 @@ def test_users_add_on_a_cluster_what_they_add_on_one_machine_to_the_bit(
     topics = np.random.default_rng(1).dirichlet(np.ones(30), size=2)
     held = BoundedCounts(counts, groups=users)
     for away in (BoundedCounts(rows, groups=users) for rows in (divided(counts), in_two_files)):
-        assert (away.n_units, away.neighbours, away.unit) == (held.n_units, held.neighbours, "user")
+        assert (away.n_records, away.neighbours, away.unit) == (
+            held.n_records,
+            held.neighbours,
+            "user",
+        )
         for one, other in (
             (held.lengths(), away.lengths()),
             (held.words(), away.words()),

@@ -30,7 +30,7 @@ QUESTIONS = {
 def declared_for(held, query):
     """Return the sensitivity that is charged for a query."""
     settings = {"record": held.unit, "neighbour_relation": held.neighbour_relation}
-    return PrivateSums(Guarantee(1.0, 1e-6), held.n_units, **settings).sensitivity(query)
+    return PrivateSums(Guarantee(1.0, 1e-6), held.n_records, **settings).sensitivity(query)
 
 
 def random_document(generator):

@@ -38,7 +38,7 @@ def map_blocks(
     results.
     """
     with one_blas_thread():
-        n_threads = _n_threads() if parallel and not _ALONE.blocks else 1
+        n_threads = count_threads() if parallel else 1
         if n_threads > 1:
             yield from _pool(os.getpid(), n_threads).map(work, blocks)
         else:
@@ -52,6 +52,21 @@ def one_thread() -> AbstractContextManager[None]:
     The linear algebra library is held to one thread as well.
     """
     return _Hold(_ALONE.blocks)
+
+
+def on_threads(n_jobs: int | None) -> AbstractContextManager[None]:
+    """Let `map_blocks` use all cores inside a ``with`` block, or with 1 this thread only.
+
+    The linear algebra library is held to one thread either way, so that both are bit-identical.
+    """
+    return one_thread() if n_jobs == 1 else one_blas_thread()
+
+
+def count_threads() -> int:
+    """Return the number of threads that `map_blocks` would use here. The linear algebra library
+    must be held by the caller.
+    """
+    return 1 if _ALONE.blocks else _n_threads()
 
 
 def one_blas_thread() -> AbstractContextManager[None]:

@@ -16,6 +16,7 @@ from typing import Any
 import click
 import numpy as np
 
+from odeco._util.types import FloatArray
 from odeco.cli import options as _options
 from odeco.cli.app import advice, command_line
 from odeco.cli.flow import Show
@@ -31,8 +32,9 @@ from odeco.io.rows import join_rows
 from odeco.io.urls import as_path
 from odeco.models.lda import vocabulary as words_of
 from odeco.models.lda.counts import as_counts
-from odeco.models.lda.display import TopicSummary, representative_documents, summarise_topics
+from odeco.models.lda.display import representative_documents
 from odeco.models.lda.private_vocabulary import DELTA_SHARE, PrivateVocabulary, keep_words
+from odeco.models.lda.use import Perplexity
 from odeco.models.lda.vocabulary import (
     STOP_WORDS,
     CountedWords,
@@ -285,14 +287,19 @@ class Documents:
         self, model: Any, data: Data, given: Given, title: str, messages: tuple[str, ...]
     ) -> Shown:
         """Return how fitted topics are shown."""
-        counts = data.X if given["scheduler"] is None else None
-        how: dict[str, Any] = {"seed": given["seed"], "advice": messages}
-        summary = summarise_topics(model, data.fit["words"], counts, data.public["held_out"], **how)
-        for message in summary.advice:
+        npmi = perplexity = None
+        if given["scheduler"] is None and not hasattr(model, "privacy_"):
+            npmi = model.coherence(data.X)
+            held_out = data.public["held_out"]
+            if held_out is not None and held_out.sum():
+                perplexity = model.completion_perplexity(held_out, seed=given["seed"])
+        for message in messages:
             note(f"Warning: {message}")
-        text = "\n".join([model.summary(), *_lines_of(summary)])
-        write_page = partial(_write_page, summary, model, data.public["corpus"], title)
-        return Shown(text, partial(_document_of, summary, data.n_rows), write_page)
+        lines = _lines_of(npmi, perplexity)
+        text = "\n".join([model.summary(), *lines])
+        write_page = partial(_write_page, model, data.public["corpus"], title, npmi, lines)
+        document = partial(_document_of, model, npmi, perplexity, messages, data.n_rows)
+        return Shown(text, document, write_page)
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -553,52 +560,68 @@ def _size(kept: CountedWords) -> str:
 # Showing topics -----------------------------------------------------------------------------------
 
 
-def _lines_of(summary: TopicSummary) -> list[str]:
+def _lines_of(npmi: FloatArray | None, perplexity: Perplexity | None) -> list[str]:
     """Return what is known of topics beside what their model says, one sentence each."""
     lines = []
-    if summary.perplexity is not None:
-        held = summary.perplexity
+    if perplexity is not None:
         lines.append(
-            f"perplexity of {held.n_documents:,} held-out documents: {held.topics:,.1f} (word "
-            f"frequencies alone: {held.unigram:,.1f})"
+            f"perplexity of {perplexity.n_documents:,} held-out documents: "
+            f"{perplexity.topics:,.1f} (word frequencies alone: {perplexity.unigram:,.1f})"
         )
-    if summary.npmi is not None:
-        lines.append(f"coherence (NPMI): {', '.join(f'{value:.2f}' for value in summary.npmi)}")
+    if npmi is not None:
+        lines.append(f"coherence (NPMI): {', '.join(f'{value:.2f}' for value in npmi)}")
     return lines
 
 
-def _document_of(summary: TopicSummary, n_documents: int) -> dict[str, Any]:
+def _document_of(
+    model: Any,
+    npmi: FloatArray | None,
+    perplexity: Perplexity | None,
+    messages: tuple[str, ...],
+    n_documents: int,
+) -> dict[str, Any]:
     """Return topics as a dictionary for JSON."""
+    privacy = getattr(model, "privacy_", None)
+    words = model._known_words()
     topics = [
         {
             "number": topic,
             "share": share,
-            "npmi": None if summary.npmi is None else summary.npmi[topic],
-            "clear": None if summary.trust is None else bool(summary.trust.clear[topic]),
+            "npmi": None if npmi is None else npmi[topic],
+            "clear": None if privacy is None else bool(model.trust_.clear[topic]),
             "words": [
-                {"word": w, "weight": weight}
-                for w, weight in summary.leading_words(topic, _JSON_WORDS)
+                {"word": str(words[place]), "weight": model.topic_word_[topic, place]}
+                for place in places
             ],
         }
-        for topic, share in enumerate(summary.shares)
+        for topic, (share, places) in enumerate(
+            zip(model.shares_, model._leading(_JSON_WORDS, 1.0), strict=True)
+        )
     ]
     return {
         "n_documents": n_documents,
         "kind": "topics",
-        "n_words": summary.words.size,
+        "n_words": words.size,
         "topics": topics,
-        "perplexity": summary.perplexity,
-        "diagnostics": summary.diagnostics,
-        "privacy": summary.privacy,
-        "warnings": summary.advice,
+        "perplexity": perplexity,
+        "diagnostics": model.diagnostics_,
+        "privacy": privacy,
+        "warnings": messages,
     }
 
 
-def _write_page(summary: TopicSummary, model: Any, corpus: Corpus, title: str, path: Path) -> None:
+def _write_page(
+    model: Any,
+    corpus: Corpus,
+    title: str,
+    npmi: FloatArray | None,
+    lines: list[str],
+    path: Path,
+) -> None:
     """Write the HTML page of topics, with the most typical documents of each if their texts were
     kept.
     """
-    from odeco.models.lda.page import write_topics_report  # Matplotlib may be missing
+    from odeco.models.lda.explorer import write_topics_report  # Matplotlib may be missing
 
     examples = None
     if corpus.excerpts:
@@ -607,7 +630,15 @@ def _write_page(summary: TopicSummary, model: Any, corpus: Corpus, title: str, p
             [(corpus.names[place], corpus.excerpts[place], share) for place, share in own]
             for own in shown
         ]
-    write_topics_report(summary, path, title=title, examples=examples, command=command_line())
+    write_topics_report(
+        model,
+        path,
+        title=title,
+        npmi=npmi,
+        examples=examples,
+        remark=" ".join(f"{line[0].upper()}{line[1:]}." for line in lines),
+        command=command_line(),
+    )
 
 
 def page_writer(
@@ -623,6 +654,6 @@ def page_writer(
     corpus = Corpus(CountedWords(None, model._known_words(), 0))
     if documents is not None:
         corpus = read_again((documents,), column, model, lambda *_: None, excerpts=True)
-    summary = summarise_topics(model, None, corpus.counted.counts)
+    npmi = None if documents is None else model.coherence(corpus.counted.counts)
     heading = title or f"Topics in {file.name}"
-    return lambda path: _write_page(summary, model, corpus, heading, path)
+    return partial(_write_page, model, corpus, heading, npmi, _lines_of(npmi, None))

@@ -8,8 +8,6 @@ from odeco.models.ica.estimator import TensorICA as TensorICA
 from odeco.models.ica.private import plan_sources as plan_sources
 from odeco.models.lca.estimator import LatentClasses as LatentClasses
 from odeco.models.lca.private import plan_classes as plan_classes
-from odeco.models.lda.display import TopicSummary as TopicSummary
-from odeco.models.lda.display import summarise_topics as summarise_topics
 from odeco.models.lda.estimator import TensorLDA as TensorLDA
 from odeco.models.lda.params import TopicDiagnostics as TopicDiagnostics
 from odeco.models.lda.params import TopicTrust as TopicTrust

@@ -117,7 +117,6 @@ CASES: list[tuple[str, Any, dict[str, Any], Any]] = [
             {"topic_word_prior": 1e30},
             {"doc_topic_concentration": 1e-30},
             {"doc_topic_concentration": 1e30},
-            {"n_passes": 1, "n_oversamples": 0, "max_inference_iter": 1},
         )
     ),
 ]

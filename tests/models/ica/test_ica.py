@@ -15,7 +15,7 @@ import odeco
 from odeco.models import TensorICA
 from odeco.models.engine.spec import Learnt
 from odeco.models.ica.assumptions import gaussianity_p_values
-from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood
+from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood, scale_to_unit
 from odeco.models.ica.newton import fit_scores, score_means, score_values, sum_powers
 from odeco.models.ica.spec import ICASpec
 from odeco.models.ica.unmixing import BLOCK
@@ -505,13 +505,14 @@ def test_the_gradient_of_the_likelihood_is_its_derivative():
     likelihood = HistogramLikelihood(
         [rows[:3000], rows[3000:]], rows.mean(axis=0), np.cov(rows.T, bias=True)
     )
-    unmixing = likelihood.scaled(generator.standard_normal((4, 4)))
+    unmixing = scale_to_unit(generator.standard_normal((4, 4)), likelihood.covariance)
     slope = likelihood.gradient(unmixing)[1]
     change = generator.standard_normal((4, 4))
     np.fill_diagonal(change, 0)
 
     def along(share):
-        return likelihood.value(likelihood.scaled(unmixing + share * change @ unmixing))
+        after = unmixing + share * change @ unmixing
+        return likelihood.value(scale_to_unit(after, likelihood.covariance))
 
     assert (along(1e-5) - along(-1e-5)) / 2e-5 == pytest.approx(np.sum(slope * change), rel=1e-2)
 
@@ -524,7 +525,7 @@ def test_the_likelihood_is_climbed_to_a_maximum_whatever_the_threads(monkeypatch
     likelihood = HistogramLikelihood(
         list(np.array_split(rows, 3)), rows.mean(axis=0), np.cov(rows.T, bias=True)
     )
-    start = likelihood.scaled(generator.standard_normal((5, 5)))
+    start = scale_to_unit(generator.standard_normal((5, 5)), likelihood.covariance)
     found = maximize_likelihood(likelihood, start, max_iter=500)
     assert found.converged
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(3)), raising=False)
@@ -536,7 +537,8 @@ def test_the_likelihood_is_climbed_to_a_maximum_whatever_the_threads(monkeypatch
     height, slope, _ = likelihood.gradient(found.unmixing)
     lengths = np.geomspace(1e-4, 1, 20) / np.abs(slope).max()
     steps = [
-        likelihood.scaled(found.unmixing + share * slope @ found.unmixing) for share in lengths
+        scale_to_unit(found.unmixing + share * slope @ found.unmixing, likelihood.covariance)
+        for share in lengths
     ]
     assert max(map(likelihood.value, steps)) < height + 1e-4
     assert likelihood.value(start) < height - 0.1

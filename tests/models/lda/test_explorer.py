@@ -14,10 +14,9 @@ from browser import CHROMIUM, Browser
 from test_report import Reader
 
 from odeco.datasets import planted_topics
-from odeco.models import TensorLDA, summarise_topics
+from odeco.models import TensorLDA
 from odeco.models.lda.display import relevance
-from odeco.models.lda.explorer import explorer_data, json_text, lay_out
-from odeco.models.lda.page import write_topics_report
+from odeco.models.lda.explorer import explorer_data, json_text, lay_out, write_topics_report
 
 N_TOPICS, N_WORDS, SHOWN = 5, 60, 18
 HOSTILE = [
@@ -39,23 +38,27 @@ def fitted(**settings):
         model = TensorLDA(N_TOPICS, max_iter=0, random_state=0, **settings).fit(
             corpus.counts, words=WORDS
         )
-    return summarise_topics(model, counts=None if settings else corpus.counts)
+    return model, None if settings else model.coherence(corpus.counts)
 
 
 @pytest.fixture(scope="module")
-def summary():
+def both():
     return fitted()
 
 
 @pytest.fixture(scope="module")
+def model(both):
+    return both[0]
+
+
+@pytest.fixture(scope="module")
 def private():
-    return fitted(epsilon=3.0, delta=1e-6)
+    return fitted(epsilon=3.0, delta=1e-6)[0]
 
 
-def examples_of(summary):
+def examples_of(model):
     """Two documents for each topic, of its leading words and of text that tries to break out."""
-    leading = [[word for word, _ in summary.leading_words(topic, 4)] for topic in range(N_TOPICS)]
-    texts = [f"{' '.join(own)} </script><b>bold</b> & more" for own in leading]
+    texts = [f"{' '.join(own)} </script><b>bold</b> & more" for own in model.top_words(4)]
     return [
         [(f"file <{topic}>.txt", text, 0.9), ("b.txt", text, 0.8)]
         for topic, text in enumerate(texts)
@@ -63,14 +66,15 @@ def examples_of(summary):
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory, summary, private):
+def pages(tmp_path_factory, both, private):
     folder = tmp_path_factory.mktemp("explorer")
-    for name, each in (("page", summary), ("private", private)):
+    for name, each, npmi in (("page", *both), ("private", private, None)):
         write_topics_report(
             each,
             folder / f"{name}.html",
             title="Five </title> topics",
-            examples=examples_of(summary),
+            npmi=npmi,
+            examples=examples_of(both[0]),
         )
     return folder
 
@@ -113,25 +117,21 @@ def test_the_policy_of_the_page_names_its_script_and_no_other(pages):
     assert len(script.encode()) < 40_000
 
 
-def test_the_words_of_every_step_of_the_slider_are_there(summary):
-    data = explorer_data(
-        summary, lay_out(summary.topic_word, summary.shares), [("", None)] * N_TOPICS, None
-    )
+def test_the_words_of_every_step_of_the_slider_are_there(model):
+    data = explorer_data(model._learnt.fit.params, model.words_, None, None)
     for step in range(11):
-        scores = relevance(summary.topic_word, summary.shares, step / 10)
+        scores = relevance(model.topic_word_, model.shares_, step / 10)
         for topic, row in enumerate(scores):
-            first = set(summary.words[np.argsort(-row)[:SHOWN]])
+            first = set(model.words_[np.argsort(-row)[:SHOWN]])
             assert first <= {data["words"][place] for place in data["topics"][topic]["words"]}
 
 
-def test_shares_of_words_are_those_of_bayes(summary):
-    data = explorer_data(
-        summary, lay_out(summary.topic_word, summary.shares), [("", None)] * N_TOPICS, None
-    )
-    joint = summary.shares[:, None] * summary.topic_word
+def test_shares_of_words_are_those_of_bayes(model):
+    data = explorer_data(model._learnt.fit.params, model.words_, None, None)
+    joint = model.shares_[:, None] * model.topic_word_
     posterior = joint / joint.sum(axis=0)
     for place, word in enumerate(data["words"]):
-        column = posterior[:, summary.words.tolist().index(word)]
+        column = posterior[:, model.words_.tolist().index(word)]
         shown = np.zeros(N_TOPICS)
         shown[data["holders"][place][::2]] = np.array(data["holders"][place][1::2]) / 1000
         # Rounded to a thousandth; shares below a fiftieth are left out.
@@ -140,8 +140,8 @@ def test_shares_of_words_are_those_of_bayes(summary):
     assert np.diag(data["likeness"]).tolist() == [100] * N_TOPICS
 
 
-def test_circles_do_not_overlap_and_lie_on_the_map(summary):
-    layout = lay_out(summary.topic_word, summary.shares)
+def test_circles_do_not_overlap_and_lie_on_the_map(model):
+    layout = lay_out(model.topic_word_, model.shares_)
     apart = np.linalg.norm(layout.places[:, None] - layout.places[None], axis=2) + 10 * np.eye(
         N_TOPICS
     )
@@ -149,7 +149,7 @@ def test_circles_do_not_overlap_and_lie_on_the_map(summary):
     assert np.all(layout.places - layout.radii[:, None] >= 0)
     assert np.all(layout.places + layout.radii[:, None] <= layout.size)
     np.testing.assert_allclose(
-        layout.radii**2 / layout.radii[0] ** 2, summary.shares / summary.shares[0]
+        layout.radii**2 / layout.radii[0] ** 2, model.shares_ / model.shares_[0]
     )
     single = lay_out(np.array([[0.5, 0.5]]), np.ones(1))
     assert np.all(np.isfinite(single.places))
@@ -158,12 +158,12 @@ def test_circles_do_not_overlap_and_lie_on_the_map(summary):
 @pytest.mark.slow
 def test_a_private_page_shows_no_document_and_only_words_that_are_clear(pages, private):
     data = data_in(pages / "private.html")
-    clear = private.trust.clear_words(private.topic_word)
+    clear = private.trust_.clear_words(private.topic_word_)
     assert data["measure"] == "trust"
     for topic, own in enumerate(data["topics"]):
         assert own["documents"] == []
-        assert own["clear"] == bool(private.trust.clear[topic])
-        assert {data["words"][place] for place in own["words"]} <= set(private.words[clear[topic]])
+        assert own["clear"] == bool(private.trust_.clear[topic])
+        assert {data["words"][place] for place in own["words"]} <= set(private.words_[clear[topic]])
 
 
 # ---- in a browser --------------------------------------------------------------------------------
@@ -200,7 +200,8 @@ def explored(browser, pages):
     browser.open(pages / "page.html", width=1200)
     yield browser
     assert browser.complaints() == []
-    assert browser.requests() == [(pages / "page.html").as_uri()]
+    asked = [each for each in browser.requests() if not each.startswith("data:")]
+    assert asked == [(pages / "page.html").as_uri()]
 
 
 def slide(browser, weight):
@@ -211,7 +212,7 @@ def slide(browser, weight):
 
 
 @in_browser
-def test_a_click_on_the_map_shows_words_and_documents_of_that_topic(explored, summary):
+def test_a_click_on_the_map_shows_words_and_documents_of_that_topic(explored, model):
     for topic in (3, 0, 4):
         explored.click(f".spot:nth-of-type({topic + 1}) .whole")
         assert explored.evaluate(CHOSEN) == topic
@@ -224,7 +225,7 @@ def test_a_click_on_the_map_shows_words_and_documents_of_that_topic(explored, su
         )
         quotes = explored.evaluate(QUOTES)
         assert [quote.splitlines()[0] for quote in quotes] == [
-            text for _, text, _ in examples_of(summary)[topic]
+            text for _, text, _ in examples_of(model)[topic]
         ]
         marked = explored.evaluate(
             "[...document.querySelectorAll('.documents mark')].map(each => each.textContent)"
@@ -238,14 +239,14 @@ def test_a_click_on_the_map_shows_words_and_documents_of_that_topic(explored, su
 
 
 @in_browser
-def test_the_slider_orders_words_as_the_model_does(explored, summary):
+def test_the_slider_orders_words_as_the_model_does(explored, model):
     explored.click(".spot:nth-of-type(2) .whole")
     for step in range(11):
         slide(explored, step / 10)
-        scores = relevance(summary.topic_word, summary.shares, step / 10)[1]
+        scores = relevance(model.topic_word_, model.shares_, step / 10)[1]
         shown = explored.evaluate(LINES)
         assert len(shown) == SHOWN
-        places = [summary.words.tolist().index(word) for word in shown]
+        places = [model.words_.tolist().index(word) for word in shown]
         # The page holds numbers of three digits: neighbours may change places if they differ by
         # less than that.
         assert np.all(np.diff(scores[places]) < 0.02)
@@ -254,8 +255,8 @@ def test_the_slider_orders_words_as_the_model_does(explored, summary):
 
 
 @in_browser
-def test_a_word_that_is_searched_for_leads_to_its_topics(explored, summary):
-    joint = summary.shares[:, None] * summary.topic_word
+def test_a_word_that_is_searched_for_leads_to_its_topics(explored, model):
+    joint = model.shares_[:, None] * model.topic_word_
     word = int(np.argmax((joint / joint.sum(axis=0)).max(axis=0)[5:])) + 5
     shares = joint[:, word] / joint[:, word].sum()
     explored.click("#explorer-search")
@@ -285,7 +286,7 @@ def test_a_word_that_is_searched_for_leads_to_its_topics(explored, summary):
 
 
 @in_browser
-def test_topics_are_sorted_as_is_asked(explored, summary):
+def test_topics_are_sorted_as_is_asked(explored, model, both):
     explored.click(".spot:nth-of-type(3) .whole")
 
     def by(choice):
@@ -295,9 +296,9 @@ def test_topics_are_sorted_as_is_asked(explored, summary):
         )
         return explored.evaluate(ROWS)
 
-    assert by("share") == np.argsort(-summary.shares, kind="stable").tolist()
-    assert by("measure") == np.argsort(-summary.npmi, kind="stable").tolist()
-    likeness = np.rint(100 * np.sqrt(summary.topic_word) @ np.sqrt(summary.topic_word[2]))
+    assert by("share") == np.argsort(-model.shares_, kind="stable").tolist()
+    assert by("measure") == np.argsort(-both[1], kind="stable").tolist()
+    likeness = np.rint(100 * np.sqrt(model.topic_word_) @ np.sqrt(model.topic_word_[2]))
     likeness[2] = 1000
     assert by("likeness") == np.argsort(-likeness, kind="stable").tolist()
     names = explored.evaluate(

@@ -18,7 +18,7 @@ from odeco.cli.models import MODELS
 from odeco.datasets import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
-from odeco.models.lda.display import lift, relevance, summarise_topics
+from odeco.models.lda.display import lift, relevance
 
 pytestmark = pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 
@@ -316,13 +316,6 @@ def test_the_command_and_python_have_the_same_defaults():
         assert options[name] == counting[name].default
 
 
-def test_a_summary_takes_the_words_of_the_model(corpus, model):
-    summary = summarise_topics(model)
-    assert summary.words.tolist() == model.words_.tolist()
-    assert [word for word, _ in summary.leading_words(0, 3)] == model.top_words(3)[0]
-    np.testing.assert_array_equal(summary.shares, model.shares_)
-
-
 # ---- documents and topics ------------------------------------------------------------------------
 
 
@@ -343,18 +336,16 @@ def test_shares_in_groups_are_weighted_means_with_the_errors_that_samples_of_doc
         np.array([20 * (text != "unheard") for text in texts]),
     )
     lengths[3] = 100
-    for weight, w in (("length", lengths), ("equal", (lengths > 0).astype(int))):
-        table = model.topics_over(texts, years, document_weight=weight)
-        for place, year in enumerate((2021, 2023, 2024), 1):
-            own = years == year
-            expected = np.average(proportions[own], axis=0, weights=w[own])
-            np.testing.assert_allclose(table.shares[place], expected)
-            left = w[own, None] * (proportions[own] - expected)
-            n = table.n_documents[place]
-            if n > 1:
-                np.testing.assert_allclose(
-                    table.errors[place], np.sqrt(n / (n - 1) * (left**2).sum(0)) / w[own].sum()
-                )
+    for place, year in enumerate((2021, 2023, 2024), 1):
+        own = years == year
+        expected = np.average(proportions[own], axis=0, weights=lengths[own])
+        np.testing.assert_allclose(found.shares[place], expected)
+        left = lengths[own, None] * (proportions[own] - expected)
+        n = found.n_documents[place]
+        if n > 1:
+            np.testing.assert_allclose(
+                found.errors[place], np.sqrt(n / (n - 1) * (left**2).sum(0)) / lengths[own].sum()
+            )
     assert np.isnan(found.shares[0]).all()
     assert np.isnan(found.errors[:2]).all()
     # Equal lengths: the error is that of a mean. Samples of 50 documents deviate by it; of 16
@@ -375,10 +366,6 @@ def test_groups_must_be_known_for_every_document(model):
     ):
         with pytest.raises(ValueError, match=message):
             model.topics_over(["ship", "plough"], by)
-    with pytest.raises(
-        ValueError, match=r"^`document_weight` must be 'length' or 'equal'\. Got 'words'"
-    ):
-        model.topics_over(["ship", "plough"], [1, 2], document_weight="words")
     months = np.array(["2024-02-03", "2024-01-31"], "datetime64[D]").astype("datetime64[M]")
     assert model.topics_over(["ship", "plough"], months).groups.astype(str).tolist() == [
         "2024-01",

@@ -15,7 +15,7 @@ from odeco._util.files import load_arrays, save_arrays
 from odeco.datasets import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
 from odeco.models import TensorLDA, plan_topics
-from odeco.models.lda.private import learn_privately, similarity
+from odeco.models.lda.private import similarity
 from odeco.models.lda.private_topics import (
     N_STEPS,
     Evidence,
@@ -96,8 +96,10 @@ def test_planted_topics_of_100_000_documents_are_found_at_epsilon_1():
 def test_every_release_has_noise_for_its_share_of_the_budget():
     corpus = planted_topics(3_000, 20, [0.5, 0.5], document_length=30, rng=1)
     spec, held = TensorLDA(2, epsilon=2.0, delta=1e-6)._specify(), BoundedCounts(corpus.counts)
-    _, privacy = learn_privately(spec, held, spec.Context(), seed=0, noise=SeededNoiseForTests(0))
-    mu = gdp_mu(2.0, 1e-6)
+    guarantee, mu = Guarantee(2.0, 1e-6), gdp_mu(2.0, 1e-6)
+    sums = PrivateSums(guarantee, 3_000, record="document", noise=SeededNoiseForTests(0))
+    spec.learn_privately(held, spec.Context(), sums, seed=0)
+    privacy = sums.report(spec.mechanism)
     plan = share_budget(3_000, mu, "replace", 20, 2)
     assert not privacy.private  # the noise is known
     shares = (plan.lengths, plan.words, plan.pairs, *N_STEPS * [plan.step])

@@ -12,17 +12,19 @@ from scipy.stats import chi2
 
 pytest.importorskip("numba")
 
-from odeco.models.lda import gibbs as gibbs_sampler
-from odeco.models.lda.corpus import refine_batch, refine_topics
+from odeco._util.threads import on_threads
+from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.gibbs import (
-    Sampler,
+    GibbsState,
     Sweep,
+    ThreadLanes,
     Tokens,
     choose_lanes,
     exceedances,
     lane_spans,
     learn_alpha,
     learn_eta,
+    words_that_occur,
 )
 from odeco.models.lda.gibbs_kernels import LARGEST_COUNT, sweep_documents
 
@@ -35,7 +37,7 @@ STATES = list(itertools.product(range(2), repeat=5))
 
 
 def tiny_tokens():
-    tokens = Tokens.from_counts(TINY)
+    tokens = Tokens.from_counts(TINY, np.arange(3))
     documents = np.repeat(np.arange(2), np.diff(tokens.starts))
     return tokens, documents
 
@@ -85,7 +87,7 @@ def run_tiny_sweeps(start, n_draws):
         topics, table = np.array(start, dtype=np.uint16), first_table.copy()
         totals = table.sum(axis=0, dtype=np.float64)
         sweep_documents(
-            0, 2, tokens.starts, tokens.words, topics, table, totals, alpha, np.float32(TINY_ETA), 3 * TINY_ETA, 2,
+            tokens.starts, tokens.words, topics, table, totals, alpha, np.float32(TINY_ETA), 3 * TINY_ETA, 2,
             seeds[draw], expected, histogram,
         )  # fmt: skip
         drawn[draw] = topics
@@ -111,6 +113,18 @@ def mixed_corpus(seed=0, n_documents=400, length=60):
         np.array([rng.multinomial(length, share @ topics) for share in shares])
     )
     return counts, topics
+
+
+def begun(counts, topics, n_lanes, alpha):
+    """Return tokens, their lanes, and the state after the first draw from topics."""
+    lengths = np.asarray(counts.sum(axis=1))
+    spans = lane_spans(np.concatenate([[0], np.cumsum(lengths)]), n_lanes)
+    words = np.unique(counts.indices)
+    tokens = [Tokens.from_counts(counts[first:last], words) for first, last in spans]
+    lanes = ThreadLanes(tokens)
+    state = GibbsState.begin(alpha, 0.1, 1, counts.shape[1], np.bincount(lengths), len(words))
+    state = lanes.draw(state, state.pad(topics[:, words]))
+    return Tokens.from_counts(counts, words), lanes, state
 
 
 def test_the_posterior_is_stationary_under_the_law_of_a_sweep():
@@ -155,36 +169,37 @@ def test_expected_counts_are_the_mean_of_the_draws():
 
 
 @pytest.mark.parametrize("n_lanes", [1, 4])
-def test_counts_follow_from_the_topics_after_every_sweep(n_lanes, monkeypatch):
-    counts, topics = mixed_corpus()
-    tokens = Tokens.from_counts(counts)
-    monkeypatch.setattr(gibbs_sampler, "choose_lanes", lambda *_: n_lanes)
-    sampler = Sampler(tokens, np.full(4, 0.3), 0.1, seed=1, n_jobs=2)
-    sampler.start(topics[:, tokens.vocabulary])
+def test_counts_follow_from_the_topics_after_every_sweep(n_lanes):
+    tokens, lanes, state = begun(*mixed_corpus(), n_lanes, np.full(4, 0.3))
     for _ in range(3):
-        sampler.sweep(Sweep(average=True))
-        again = np.zeros_like(sampler.state.table)
-        np.add.at(again, (tokens.words, sampler.topics), 1)
-        np.testing.assert_array_equal(sampler.state.table, again)
-        np.testing.assert_array_equal(sampler.state.totals, again.sum(axis=0))
-    assert sampler.topics.max() < 4
+        state = lanes.sweep(state, Sweep(average=True))
+        drawn = np.concatenate(lanes.topics)
+        again = np.zeros_like(state.table)
+        np.add.at(again, (tokens.words, drawn), 1)
+        np.testing.assert_array_equal(state.table, again)
+        np.testing.assert_array_equal(state.totals, again.sum(axis=0))
+        assert drawn.max() < 4
     # Expected counts add up to the tokens of each word, up to the rounding of single precision.
     np.testing.assert_allclose(
-        sampler.state.mean_counts().sum(axis=0), np.bincount(tokens.words), rtol=1e-4
+        state.mean_counts().sum(axis=0), np.bincount(tokens.words), rtol=1e-4
     )
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():
     counts, topics = mixed_corpus()
     start = topics + 0.01
-    several = [refine_topics(counts, start, n_sweeps=6, seed=3, n_jobs=n) for n in (1, 2, 4, -1)]
-    assert len(lane_spans(Tokens.from_counts(counts).starts, choose_lanes(24_000, 50 * 8))) == 16
+    several = []
+    for n_jobs in (1, None):
+        with on_threads(n_jobs):
+            several.append(LocalCorpus(counts).refine(start, n_sweeps=6, seed=3))
+    starts = np.arange(0, 24_001, 60)
+    assert len(lane_spans(starts, choose_lanes(24_000, 50 * 8))) == 16
     for other in several[1:]:
         np.testing.assert_array_equal(several[0].topic_word, other.topic_word)
         np.testing.assert_array_equal(several[0].alpha, other.alpha)
         assert several[0].eta == other.eta
     assert not np.array_equal(
-        several[0].topic_word, refine_topics(counts, start, n_sweeps=6, seed=4).topic_word
+        several[0].topic_word, LocalCorpus(counts).refine(start, n_sweeps=6, seed=4).topic_word
     )
 
 
@@ -192,7 +207,7 @@ def test_topics_without_common_words_are_found_to_sampling_error():
     words_each, n_documents, length = 20, 600, 40
     counts, topics = block_corpus(3, words_each, n_documents, length, seed=0)
     rough = 0.7 * topics + 0.3 * np.random.default_rng(1).dirichlet(np.ones(60), size=3)
-    refined = refine_topics(counts, rough, n_sweeps=30, seed=0, eta=0.01)
+    refined = LocalCorpus(counts).refine(rough, n_sweeps=30, seed=0, eta=0.01)
     per_topic = refined.topic_counts.sum(axis=1)
     assert per_topic.sum() == pytest.approx(n_documents * length, rel=1e-4)
     errors = np.abs(refined.topic_word - topics).sum(axis=1)
@@ -210,7 +225,7 @@ def test_a_word_that_never_occurs_keeps_the_prior():
     counts, topics = block_corpus(2, 5, 50, 20, seed=0)
     wider = sparse.csr_array(sparse.hstack([counts, sparse.csr_array((50, 3))])).astype(np.int64)
     start = np.hstack([topics, np.zeros((2, 3))])
-    refined = refine_topics(wider, start, n_sweeps=3, seed=0, eta=0.5)
+    refined = LocalCorpus(wider).refine(start, n_sweeps=3, seed=0, eta=0.5)
     np.testing.assert_allclose(
         refined.topic_word[:, 10:],
         0.5 / (refined.topic_counts.sum(axis=1) + 13 * 0.5)[:, None] * np.ones(3),
@@ -224,8 +239,8 @@ def test_empty_documents_change_nothing_but_the_prior():
     with_empty = sparse.csr_array(sparse.vstack([counts, sparse.csr_array((7, 10))])).astype(
         np.int64
     )
-    plain = refine_topics(counts, topics, n_sweeps=4, seed=0)
-    padded = refine_topics(with_empty, topics, n_sweeps=4, seed=0)
+    plain = LocalCorpus(counts).refine(topics, n_sweeps=4, seed=0)
+    padded = LocalCorpus(with_empty).refine(topics, n_sweeps=4, seed=0)
     # An empty document tells nothing of the prior either: its terms vanish from both sums of the
     # fixed point.
     np.testing.assert_array_equal(plain.topic_word, padded.topic_word)
@@ -236,45 +251,41 @@ def test_a_batch_joins_the_topics_that_are_known():
     counts, topics = block_corpus(3, 10, 60, 30, seed=2)
     known = (1e6 * topics).astype(np.float32)
     kept = known.copy()
-    batch = refine_batch(counts, known, np.full(3, 0.1), 0.01, n_sweeps=4, seed=0, n_jobs=2)
+    corpus = LocalCorpus(counts)
+    batch = corpus.refine_beside(known, np.full(3, 0.1), 0.01, n_sweeps=4, seed=0)
     np.testing.assert_array_equal(known, kept)
     np.testing.assert_array_equal(batch.words, np.unique(counts.indices))
     frequencies = np.asarray(counts.sum(axis=0)).ravel()[batch.words]
-    np.testing.assert_allclose(batch.topic_counts.sum(axis=0), frequencies, rtol=1e-4)
+    np.testing.assert_allclose(batch.counts.sum(axis=0), frequencies, rtol=1e-4)
     # A word has eta = 0.01 of 10^6 counts in a foreign topic and 10^6 p in its own, so a token goes
     # astray with odds of at most 10^-8 / p times the ratio of proportions, below 310 for 30 tokens
     # and alpha = 0.1. Summed over the tokens, p cancels: at most 2 foreign topics x 10 words x
     # 3.1e-6 of all tokens are astray, far below 1/1,000.
     own = topics[:, batch.words] > 0
-    assert batch.topic_counts[own].sum() > 0.999 * frequencies.sum()
+    assert batch.counts[own].sum() > 0.999 * frequencies.sum()
 
 
 def test_the_callback_sees_every_sweep_and_changes_nothing():
     counts, topics = mixed_corpus()
     seen = []
-    watched = refine_topics(counts, topics, n_sweeps=5, seed=0, callback=seen.append)
+    watched = LocalCorpus(counts).refine(topics, n_sweeps=5, seed=0, callback=seen.append)
     assert seen == [1, 2, 3, 4, 5]
     np.testing.assert_array_equal(
-        watched.topic_word, refine_topics(counts, topics, n_sweeps=5, seed=0).topic_word
+        watched.topic_word, LocalCorpus(counts).refine(topics, n_sweeps=5, seed=0).topic_word
     )
 
 
 def test_the_prior_that_a_sampler_is_given_is_the_start():
-    counts, topics = mixed_corpus()
-    tokens = Tokens.from_counts(counts)
     answers = []
     for total in (0.1, 50.0):
-        sampler = Sampler(tokens, np.full(4, total), 0.05, seed=0, n_jobs=1)
-        sampler.start(topics[:, tokens.vocabulary])
-        sampler.sweep(Sweep(average=True))
-        answers.append(sampler.state.alpha)
+        _, lanes, state = begun(*mixed_corpus(), 1, np.full(4, total))
+        answers.append(lanes.sweep(state, Sweep(average=True)).alpha)
     assert answers[0].sum() < answers[1].sum()
 
 
 def test_lanes_cover_every_document_once():
-    tokens = Tokens.from_counts(mixed_corpus(n_documents=37)[0])
     for n_lanes in (1, 2, 16, 64):
-        lanes = lane_spans(tokens.starts, n_lanes)
+        lanes = lane_spans(np.arange(0, 60 * 37 + 1, 60), n_lanes)
         assert [document for first, last in lanes for document in range(first, last)] == list(
             range(37)
         )
@@ -282,9 +293,8 @@ def test_lanes_cover_every_document_once():
 
 
 def test_a_word_too_frequent_for_exact_counts_is_refused():
-    counts = sparse.csr_array(np.array([[1, LARGEST_COUNT]]))
     with pytest.raises(ValueError, match="at most") as error:
-        Tokens.from_counts(counts)
+        words_that_occur(np.array([1, LARGEST_COUNT]))
     assert str(error.value) == (
         "A word may occur at most 16,777,215 times in documents refined at once. Word 1 occurs "
         "16,777,216 times. Drop it, or call partial_fit on parts of the corpus."

@@ -8,6 +8,7 @@ import base64
 import contextlib
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,9 @@ def write_model_report(
     command: str | None = None,
     check: bool = True,
     rate: int | None = None,
+    first: Sequence[Section] = (),
+    style: str = "",
+    script: str = "",
 ) -> None:
     """Write a fitted model as one HTML page that needs no network.
 
@@ -81,6 +85,10 @@ def write_model_report(
     rate : int, optional
         The number of rows per second, if rows are a recording and the model finds its sources: the
         page then plays them.
+    first : sequence of Section, optional
+        Sections before all others.
+    style, script : str
+        CSS and JavaScript that these need.
 
     Examples
     --------
@@ -107,7 +115,7 @@ def write_model_report(
     typical = None if rows is None else _typical_rows(model, described, rows)
     lead = " ".join(filter(None, (*described.facts, remark)))
     cards = parts().components(described.components, name.capitalize())
-    sections = [Section(f"The {plural(name)}", cards, lead)]
+    sections = [*first, Section(f"The {plural(name)}", cards, lead, "plain")]
     if described.panels:
         heading = "Figure" if len(described.panels) == 1 else "Figures"
         sections.append(Section(heading, _drawn(described, figures)))
@@ -139,7 +147,8 @@ def write_model_report(
         caution=described.caution(name),
         sections=sections,
         facts={key: value for key, value in facts.items() if value != "0%"},
-        script=asset("odeco.display", "table.js"),
+        style=style,
+        script=asset("odeco.display", "table.js") + script,
     )
 
 

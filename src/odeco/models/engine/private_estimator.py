@@ -79,7 +79,8 @@ class PrivateEstimator(Estimator):
             record=record,
             n_terms=holder.n_terms,
             neighbour_relation=relation,
-            neighbours=spec.neighbours or f"one {record}, {RELATIONS[relation]}; {public}",
+            neighbours=getattr(holder, "neighbours", spec.neighbours)
+            or f"one {record}, {RELATIONS[relation]}; {public}",
         )
         fit = spec.learn_privately(holder, base, sums, seed=seed)
         return Learnt(spec, seed, fit, None, sums.report(spec.mechanism))

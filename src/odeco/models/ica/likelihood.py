@@ -108,6 +108,14 @@ def _kernel() -> FloatArray:
 _KERNEL = _kernel()
 
 
+def scale_to_unit(unmixing: FloatArray, covariance: FloatArray | None) -> FloatArray:
+    """Return the unmixing matrix with sources of variance 1, for rows of some covariance; None
+    stands for I.
+    """
+    across = unmixing if covariance is None else unmixing @ covariance
+    return np.asarray(unmixing / np.sqrt(np.sum(across * unmixing, axis=1))[:, None])
+
+
 @dataclass(frozen=True, eq=False)
 class HistogramLikelihood:
     """The mean log-likelihood of rows as a function of their unmixing matrix, with smoothed
@@ -153,11 +161,6 @@ class HistogramLikelihood:
         slope = -cross - (1 - np.diagonal(cross))[:, None] * (across @ unmixing.T)
         np.fill_diagonal(slope, 0.0)
         return self._value(unmixing, shares), slope, curvature
-
-    def scaled(self, unmixing: FloatArray) -> FloatArray:
-        """Return the unmixing matrix with sources of variance 1."""
-        across = unmixing if self.covariance is None else unmixing @ self.covariance
-        return np.asarray(unmixing / np.sqrt(np.sum(across * unmixing, axis=1))[:, None])
 
     def _shares(self, unmixing: FloatArray) -> FloatArray:
         return np.asarray(self._sum(unmixing, _shared_counts) / sum(map(count_rows, self.blocks)))
@@ -243,7 +246,7 @@ def maximize_likelihood(
         promised = float(np.sum(direction * slope))
         for halvings in range(_N_HALVINGS):
             share = 0.5**halvings
-            after = likelihood.scaled(unmixing + share * (direction @ unmixing))
+            after = scale_to_unit(unmixing + share * (direction @ unmixing), likelihood.covariance)
             there = likelihood.gradient(after)
             if there[0] > height + _ARMIJO * share * promised:
                 break

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odeco._util.types import BoolArray, FloatArray
-from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood
+from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood, scale_to_unit
 
 #: The functions yᵃ rᵇ by their exponents.
 _FUNCTIONS = ((1, 0), (1, 1), (1, 2), (1, 3), (0, 1), (0, 2), (2, 0), (3, 0))
@@ -275,9 +275,7 @@ class NewtonStep:
         The covariance is that of all rows. Scales from the rows of one pass would fluctuate with
         the outliers of heavy-tailed sources, and no density fits at two scales.
         """
-        after = unmixing + share * (self.change @ unmixing)
-        across = after if covariance is None else after @ covariance
-        return np.asarray(after / np.sqrt(np.sum(across * after, axis=1))[:, None])
+        return scale_to_unit(unmixing + share * (self.change @ unmixing), covariance)
 
     @property
     def size(self) -> float:

@@ -114,10 +114,9 @@ class Mixing(Sources):
         return whiten(self.covariance, None).forward
 
     @property
-    def correlations(self) -> FloatArray:
-        """The correlation of each column with each source, d x k."""
-        deviations = np.sqrt(np.diagonal(self.covariance))
-        return np.asarray(self.mixing / np.where(deviations > 0, deviations, 1.0)[:, None])
+    def scaled_mixing(self) -> FloatArray:
+        """The mixing matrix of the rows as they are."""
+        return self.mixing
 
     @property
     def angle_errors(self) -> FloatArray:

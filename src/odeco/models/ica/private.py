@@ -35,7 +35,6 @@ from scipy.stats import chi2
 from odeco._util.arguments import check_count, check_number
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, FloatArray
-from odeco.cp.small import orthogonal_iteration
 from odeco.models.engine.private import (
     PrivatePlan,
     Releaser,
@@ -47,7 +46,7 @@ from odeco.models.engine.private import (
 )
 from odeco.models.ica.likelihood import draw_sources
 from odeco.models.ica.overcomplete import histograms_of
-from odeco.models.ica.unmixing import Unmixing, with_positive_mixing
+from odeco.models.ica.unmixing import Unmixing, ascend, with_positive_mixing
 from odeco.privacy.found import noise_ceiling
 from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.protocol import NeighbourRelation
@@ -285,40 +284,20 @@ class Cumulants:
         k = len(self.mean)
         rng = np.random.default_rng(seed)
 
-        def cumulants(vectors: FloatArray) -> tuple[FloatArray, ...]:
+        def cumulants(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
             pairs = (vectors[:, None] * vectors).reshape(k * k, -1)
             triples = (vectors[:, None] * pairs).reshape(k**3, -1)
-            of_third = self.third.reshape(k, -1) @ pairs
-            of_fourth = self.fourth.reshape(k, -1) @ triples
-            return (
-                of_third,
-                of_fourth,
-                np.sum(of_third * vectors, axis=0),
-                np.sum(of_fourth * vectors, axis=0),
-            )
-
-        def gradient(vectors: FloatArray) -> tuple[FloatArray, float]:
-            """Return the gradient of Σ κ₃²/v₃ + κ₄²/v₄, and its logarithm: its gain counts relative
-            to its size.
-            """
-            of_third, of_fourth, third, fourth = cumulants(vectors)
-            variances = self.variances(vectors)
-            weights = third / variances[0], fourth / variances[1]
-            objective = float(third @ weights[0] + fourth @ weights[1])
-            return 3 * of_third * weights[0] + 4 * of_fourth * weights[1], math.log(
-                max(objective, 1e-300)
-            )
+            return self.third.reshape(k, -1) @ pairs, self.fourth.reshape(k, -1) @ triples
 
         found = []
         with one_blas_thread():
             for _ in range(_N_STARTS):
                 first, second = rng.standard_normal((2, k))
                 matrix = self.third @ first + self.fourth @ second @ second
-                found.append(
-                    orthogonal_iteration(gradient, np.linalg.eigh((matrix + matrix.T) / 2)[1])
-                )
+                start = np.linalg.eigh((matrix + matrix.T) / 2)[1]
+                found.append(ascend(cumulants, self.variances, start))
             vectors = max(found, key=lambda each: each[1])[0]
-            _, _, third, fourth = cumulants(vectors)
+            third, fourth = (np.sum(image * vectors, axis=0) for image in cumulants(vectors))
         third_variances, fourth_variances = self.variances(vectors)
         clear = (np.abs(third) > noise_ceiling(3, k) * np.sqrt(third_variances)) | (
             np.abs(fourth) > noise_ceiling(4, k) * np.sqrt(fourth_variances)

@@ -13,10 +13,11 @@ is often visible in the other. All components are found together in both, by gra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +30,6 @@ from odeco.cp.whitening import Whitener
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.rows import blocks_of
 from odeco.models.ica.likelihood import N_BINS, draw_sources, log_densities
-from odeco.tensors.oracle import Oracle
 
 #: Number of rows of a block: their sources stay in the cache.
 BLOCK = 4096
@@ -120,79 +120,59 @@ def _rank_and_scale(covariance: FloatArray) -> tuple[int, FloatArray]:
     return rank, scale
 
 
-@final
-class WhitenedCumulant(Oracle):
-    """The third or fourth cumulant of rows with mean zero and covariance I, never formed.
-
-    Parameters
-    ----------
-    columns : array, k x n
-        One row of the data per column.
-    order : int
-        3 or 4.
-    weights : array, optional
-        The weight of each row.
-    """
-
-    def __init__(self, columns: FloatArray, order: int, weights: FloatArray | None = None) -> None:
-        self.columns = columns
-        self.order = order
-        self.dimension = len(columns)
-        self.n_rows = columns.shape[1] if weights is None else float(weights.sum())
-        self.counted = columns if weights is None else columns * weights
-
-    def _image(self, block: FloatArray) -> FloatArray:
-        products = block.T @ self.columns
-        power = products * products if self.order == 3 else products * products * products
-        image: FloatArray = self.counted @ power.T / self.n_rows
-        if self.order == 4:
-            image -= 3 * np.sum(block**2, axis=0) * block
-        return image
-
-    def _slice(self, direction: FloatArray) -> FloatArray:
-        products = direction @ self.columns
-        scaled = self.columns * (products if self.order == 3 else products * products)
-        matrix: FloatArray = scaled @ self.counted.T / self.n_rows
-        if self.order == 4:
-            matrix -= (direction @ direction) * np.eye(self.dimension) + 2 * np.outer(
-                direction, direction
-            )
-        return matrix
-
-
 def cumulant_start(
     columns: FloatArray, weights: FloatArray | None = None, *, seed: int
 ) -> FloatArray:
     """Return an orthogonal k x k unmixing matrix of whitened rows (k x n, one row per column) with
     these weights.
 
-    The ascent starts at the eigenvectors of a random slice of both cumulants. More starts found
-    nothing better.
+    The ascent starts at the eigenvectors of a random slice of both cumulants, which are never
+    formed. More starts found nothing better.
     """
-    third = WhitenedCumulant(columns, 3, weights)
-    fourth = WhitenedCumulant(columns, 4, weights)
-    rng = np.random.default_rng(seed)
+    counted = columns if weights is None else columns * weights
+    n_rows = columns.shape[1] if weights is None else float(weights.sum())
+    k = len(columns)
 
-    def gradient(vectors: FloatArray) -> tuple[FloatArray, float]:
-        """Return the gradient, and the logarithm of the objective: its gain counts relative to its
-        size.
+    def cumulants(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the images of vectors under both cumulants, from one product, which takes most of
+        the time.
         """
-        products = vectors.T @ columns  # both images from one product, which takes most of the time
+        products = vectors.T @ columns
         powers = products * products
-        of_third = third.counted @ powers.T / third.n_rows
+        of_third = counted @ powers.T / n_rows
         powers *= products
-        of_fourth = third.counted @ powers.T / third.n_rows - 3 * vectors
-        skewness = np.sum(of_third * vectors, axis=0)
-        kurtosis = np.sum(of_fourth * vectors, axis=0)
-        negentropy = float(np.sum(skewness**2) / 12 + np.sum(kurtosis**2) / 48)
-        return of_third * (skewness / 2) + of_fourth * (kurtosis / 6), float(
-            np.log(max(negentropy, 1e-300))
-        )
+        return of_third, counted @ powers.T / n_rows - 3 * vectors
 
     with one_blas_thread():
-        directions = rng.standard_normal((2, len(columns)))
-        slices = third.slice(directions[0]) + fourth.slice(directions[1])
-        return orthogonal_iteration(gradient, np.linalg.eigh(slices)[1])[0].T
+        first, second = np.random.default_rng(seed).standard_normal((2, k))
+        weighted = columns * (first @ columns + (second @ columns) ** 2)
+        slices = weighted @ counted.T / n_rows
+        slices -= (second @ second) * np.eye(k) + 2 * np.outer(second, second)
+        start = np.linalg.eigh(slices)[1]
+        return ascend(cumulants, lambda _: (12.0, 48.0), start)[0].T
+
+
+def ascend(
+    cumulants: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    variances: Callable[[FloatArray], tuple[Any, Any]],
+    vectors: FloatArray,
+) -> tuple[FloatArray, float]:
+    """Return orthonormal vectors that raise Σ κ₃²/v₃ + κ₄²/v₄, and its logarithm: its gain counts
+    relative to its size.
+
+    `cumulants` returns the images of vectors under both cumulants, and `variances` v₃ and v₄.
+    """
+
+    def gradient(vectors: FloatArray) -> tuple[FloatArray, float]:
+        of_third, of_fourth = cumulants(vectors)
+        third = np.sum(of_third * vectors, axis=0)
+        fourth = np.sum(of_fourth * vectors, axis=0)
+        of_thirds, of_fourths = variances(vectors)
+        objective = float(np.sum(third**2 / of_thirds) + np.sum(fourth**2 / of_fourths))
+        directions = 3 * of_third * (third / of_thirds) + 4 * of_fourth * (fourth / of_fourths)
+        return directions, float(np.log(max(objective, 1e-300)))
+
+    return orthogonal_iteration(gradient, vectors)
 
 
 #: No double-precision number has a larger exponent.
@@ -222,6 +202,13 @@ class Sources(State):
         kinds = [kind for kind in cls.__subclasses__() if f"{prefix}.{kind.mark}" in arrays]
         require(len(kinds) == 1, "it must hold an unmixing matrix or a mixing matrix")
         return kinds[0].from_arrays(arrays, prefix, sizes, parts)
+
+    @property
+    def correlations(self) -> FloatArray:
+        """The correlation of each column with each source, d x k."""
+        own: Any = self  # of either kind
+        deviations = np.sqrt(np.diagonal(own.covariance))
+        return np.asarray(own.scaled_mixing / np.where(deviations > 0, deviations, 1.0)[:, None])
 
     @property
     def signs(self) -> FloatArray:
@@ -303,12 +290,6 @@ class Unmixing(Sources):
         there are d sources.
         """
         return mixing_of(self.unmixing, self.covariance)
-
-    @property
-    def correlations(self) -> FloatArray:
-        """The correlation of each column with each source, d x k."""
-        deviations = np.sqrt(np.diagonal(self.covariance))
-        return np.asarray(self.scaled_mixing / np.where(deviations > 0, deviations, 1.0)[:, None])
 
     def sources(self, rows: FloatArray) -> FloatArray:
         """Return the sources of rows, n x k."""

@@ -10,12 +10,11 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
 
-from odeco._util.arguments import check_choice
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import WordCountError
@@ -78,8 +77,6 @@ _PARALLEL_WORK = 2**20
 #: numbers.
 _MAX_COUNT = 2**40
 
-DocumentWeight = Literal["equal", "length"]
-
 
 @dataclass(frozen=True, eq=False)
 class CountChunk:
@@ -97,9 +94,10 @@ class CountChunk:
         Which words those are.
     lengths : array of n numbers
         Number of words in each of these documents.
-    single, pair, triple : arrays of n numbers
-        Weight of each document, divided by its number of words, of ordered pairs of distinct
-        positions, and of ordered triples of distinct positions.
+    pair, triple : arrays of n numbers
+        Weight of each document, which is its number of words, divided by its number of ordered
+        pairs of distinct positions, and of ordered triples of distinct positions. On real text
+        longer documents are more informative.
     groups : array of n indices
         Group of each document: its index among all documents ever seen, modulo the number of
         groups.
@@ -114,7 +112,6 @@ class CountChunk:
     columns: Any
     words: IndexArray
     lengths: FloatArray
-    single: FloatArray
     pair: FloatArray
     triple: FloatArray
     groups: IndexArray
@@ -219,25 +216,22 @@ def _named(array: Any, bad: Any) -> str:
     return f"counts[{document}, {int(array.indices[place])}] = {float(array.data[place]):.6g}"
 
 
-def count_chunks(
-    counts: Any, *, document_weight: DocumentWeight = "equal", first: int = 0
-) -> Iterator[CountChunk]:
+def count_chunks(counts: Any, first: int = 0) -> Iterator[CountChunk]:
     """Cut checked counts into chunks; `first` is the number of documents that were seen before
     them.
 
     A chunk never reaches beyond a multiple of `UNIT_DOCUMENTS`, counted from the start of `counts`.
     """
-    check_choice("document_weight", document_weight, ("equal", "length"))
     start = 0
     while start < counts.shape[0]:
         ends = counts.indptr[start + 1 :]
         n_rows = int(np.searchsorted(ends, counts.indptr[start] + _CHUNK_SIZE)) + 1
         stop = min(start + min(n_rows, UNIT_DOCUMENTS - start % UNIT_DOCUMENTS), counts.shape[0])
-        yield _chunk(row_slice(counts, start, stop), document_weight, first + start)
+        yield _chunk(row_slice(counts, start, stop), first + start)
         start = stop
 
 
-def _chunk(rows: Any, document_weight: DocumentWeight, first: int) -> CountChunk:
+def _chunk(rows: Any, first: int) -> CountChunk:
     lengths = np.asarray(rows.sum(axis=1), dtype=np.float64)
     groups = (first + np.arange(rows.shape[0])) % N_GROUPS
     usable = lengths >= FEWEST_WORDS
@@ -249,7 +243,6 @@ def _chunk(rows: Any, document_weight: DocumentWeight, first: int) -> CountChunk
         rows = rows[kept]
         groups = groups[kept]
         lengths = lengths[kept]
-    weights = np.ones(lengths.size) if document_weight == "equal" else lengths
     present = np.zeros(rows.shape[1], dtype=np.bool_)
     present[rows.indices] = True
     words = np.flatnonzero(present)
@@ -258,11 +251,10 @@ def _chunk(rows: Any, document_weight: DocumentWeight, first: int) -> CountChunk
         columns=_transposed(rows, words),
         words=words,
         lengths=lengths,
-        single=weights / lengths,
-        pair=weights / (lengths * (lengths - 1)),
-        triple=weights / (lengths * (lengths - 1) * (lengths - 2)),
+        pair=lengths / (lengths * (lengths - 1)),
+        triple=lengths / (lengths * (lengths - 1) * (lengths - 2)),
         groups=groups,
-        group_weights=np.bincount(groups, weights, N_GROUPS).astype(np.float64, copy=False),
+        group_weights=np.bincount(groups, lengths, N_GROUPS).astype(np.float64, copy=False),
         n_documents=n_documents,
         n_empty=n_empty,
         n_short=n_documents - n_empty - lengths.size,
@@ -319,14 +311,16 @@ def divide_documents(
     return parts
 
 
-def multiply(rows: Any, matrix: FloatArray, *, parallel: bool) -> FloatArray:
-    """Return the product of a CSR array and a dense matrix, in the precision of the matrix, one
-    lane at a time.
-    """
+def multiply_alone(rows: Any, matrix: FloatArray) -> FloatArray:
+    """Return the product of a CSR array and a dense matrix, in the precision of the matrix."""
+    data = rows.data.astype(matrix.dtype, copy=False)
+    product: FloatArray = csr_view(data, rows.indices, rows.indptr, rows.shape[1]) @ matrix
+    return product
+
+
+def multiply(rows: Any, matrix: FloatArray) -> FloatArray:
+    """Return the same product, in lanes on all cores."""
     product = np.empty((rows.shape[0], matrix.shape[1]), dtype=matrix.dtype)
-    rows = csr_view(
-        rows.data.astype(matrix.dtype, copy=False), rows.indices, rows.indptr, rows.shape[1]
-    )
     # Lanes hold about the same number of stored entries.
     ideal = rows.indptr[-1] * np.arange(_LANES + 1) // _LANES
     edges = np.maximum.accumulate(np.searchsorted(rows.indptr, ideal))
@@ -336,17 +330,15 @@ def multiply(rows: Any, matrix: FloatArray, *, parallel: bool) -> FloatArray:
     def work(lane: tuple[int, int]) -> None:
         start, stop = lane
         if stop > start:
-            product[start:stop] = row_slice(rows, start, stop) @ matrix
+            product[start:stop] = multiply_alone(row_slice(rows, start, stop), matrix)
 
-    parallel = parallel and rows.nnz * matrix.shape[1] >= _PARALLEL_WORK
+    parallel = rows.nnz * matrix.shape[1] >= _PARALLEL_WORK
     for _ in map_blocks(work, itertools.pairwise(edges.tolist()), parallel=parallel):
         pass
     return product
 
 
-def triple_core(
-    chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, parallel: bool
-) -> FloatArray:
+def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray) -> FloatArray:
     """Return the sum of the triples of a chunk's documents, contracted with a basis B three times.
 
     `inside` is C B for the counts C of the chunk. With y = Bᵀc for a document c, and wᵥ the row of
@@ -359,7 +351,7 @@ def triple_core(
     dtype: Any = core_dtype(m)
     weighted = chunk.triple[:, None].astype(inside.dtype) * inside
     local = basis[chunk.words]
-    repeated = multiply(chunk.columns, weighted, parallel=parallel)
+    repeated = multiply(chunk.columns, weighted)
     repeated -= (2 / 3) * (chunk.columns @ chunk.triple)[:, None] * local
     sizes = np.einsum("vm,vm->v", local, local) * np.linalg.norm(repeated, axis=1)
     kept = sizes > (_NEGLIGIBLE * sizes.sum() if dtype is np.float32 else 0.0)
@@ -400,7 +392,7 @@ def triple_core(
                 product = w[:stop] @ flat(once).T + r[:stop] @ flat(twice).T
                 total[:stop, b:stop, b:] -= product.reshape(stop, stop - b, m - b)
 
-    parallel = parallel and (chunk.rows.shape[0] + chunk.words.size) * m**3 >= _PARALLEL_WORK
+    parallel = (chunk.rows.shape[0] + chunk.words.size) * m**3 >= _PARALLEL_WORK
     for _ in map_blocks(work, range(0, m, _MIDDLES), parallel=parallel):
         pass
     _fill_from_sorted(total)

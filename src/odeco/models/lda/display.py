@@ -1,5 +1,4 @@
-"""Fitted topics for a reader: sizes, words, coherence, perplexity, representative documents, a
-figure.
+"""Fitted topics for a reader: sizes, words, representative documents, figures.
 
 The lift of a word in a topic is its probability there divided by its probability in all text. Words
 of high lift are specific to the topic, but may be rare. Relevance mixes both logarithms: λ log
@@ -20,17 +19,19 @@ import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.display.style import LIGHT, drawn_in, new_figure
-from odeco.io.rows import row_slice
-from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names
-from odeco.models.lda.inference import coherence, completion_perplexity, split_documents
-from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
+from odeco.models.engine.description import (
+    ComponentRow,
+    Description,
+    HeatMap,
+    PageTable,
+    component_names,
+    number_text,
+)
+from odeco.models.lda.params import TopicDiagnostics, TopicParams
 from odeco.models.lda.vocabulary import RELEVANCE, Words
-from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from odeco.models.lda.estimator import TensorLDA
 
 
 #: A text has this many words of each topic.
@@ -42,142 +43,10 @@ _DRAWN_WORDS = 3
 _MAX_COLUMNS = 40
 _MAX_LIFT = 6.0
 
+#: Eigenvalues below this share of the noise level are not drawn: they are 0 but for noise and
+#: rounding.
+_FAINT = 1e-3
 
-@dataclass(frozen=True, eq=False)
-class Perplexity:
-    """How well half of a document's words predict the other half, for held-out documents.
-
-    Attributes
-    ----------
-    topics, unigram : float
-        Perplexity by the topics, and by the frequencies of words alone, as if there were no topics.
-    n_documents : int
-        Number of held-out documents.
-    """
-
-    topics: float
-    unigram: float
-    n_documents: int
-
-
-@dataclass(frozen=True, eq=False)
-class TopicSummary:
-    """Fitted topics with everything that is shown to a reader.
-
-    Attributes
-    ----------
-    words : array of str
-        The vocabulary.
-    topic_word : array, k x V
-        The topics.
-    shares : array
-        Share of all words that belongs to each topic.
-    npmi : array, optional
-        Coherence of each topic. None for private topics: it would need the documents.
-    perplexity : Perplexity, optional
-        Known if documents were held out.
-    diagnostics : TopicDiagnostics
-        How far to trust the topics.
-    privacy : PrivacyReport, optional
-        The guarantee, if the topics are private.
-    trust : TopicTrust, optional
-        How far to trust private topics and their words.
-    advice : tuple of str
-        Warnings of the fit.
-    """
-
-    words: Words
-    topic_word: FloatArray
-    shares: FloatArray
-    npmi: FloatArray | None
-    perplexity: Perplexity | None
-    diagnostics: TopicDiagnostics
-    privacy: PrivacyReport | None
-    trust: TopicTrust | None = None
-    advice: tuple[str, ...] = ()
-
-    def leading_words(self, topic: int, n_words: int) -> list[tuple[str, float]]:
-        """Return the most probable words of a topic with their probabilities.
-
-        Of a private topic, words whose probability is below twice the standard deviation of its
-        noise are left out.
-        """
-        row = self.topic_word[topic]
-        first = np.argsort(-row, kind="stable")
-        if self.trust is not None:
-            first = first[self.trust.clear_words(self.topic_word)[topic][first]]
-        first = first[:n_words]
-        return [(str(self.words[place]), float(row[place])) for place in first]
-
-
-def summarise_topics(
-    model: TensorLDA,
-    words: Words | None = None,
-    counts: Any = None,
-    held_out: Any = None,
-    *,
-    seed: int = 0,
-    advice: tuple[str, ...] = (),
-) -> TopicSummary:
-    """Return everything that is shown of a fitted model.
-
-    Parameters
-    ----------
-    model : TensorLDA
-        A model that was fitted to `counts`.
-    words : array of str, optional
-        The vocabulary; by default that of the model, or the numbers of its columns.
-    counts : csr_array, documents x words, or None
-        The documents. Those of a private model are not used. Without them coherence is not
-        measured.
-    held_out : csr_array, optional
-        Documents that the model has not seen.
-    seed : int
-        Seed of the coin that divides the words of the held-out documents into two halves.
-    advice : tuple of str
-        Warnings of the fit.
-    """
-    privacy: PrivacyReport | None = getattr(model, "privacy_", None)
-    return TopicSummary(
-        words=model._known_words() if words is None else words,
-        topic_word=model.topic_word_,
-        shares=model.shares_,
-        npmi=None
-        if privacy is not None or counts is None
-        else coherence(model.topic_word_, counts),
-        perplexity=None
-        if privacy is not None or held_out is None
-        else _perplexity(model, counts, held_out, seed),
-        diagnostics=model.diagnostics_,
-        privacy=privacy,
-        trust=None if privacy is None else model.trust_,
-        advice=advice,
-    )
-
-
-def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perplexity | None:
-    observed, hidden = split_documents(held_out, np.random.default_rng(seed))
-    if hidden.sum() == 0:
-        return None
-    # The prior count is that of a word in a topic, so that a word which is new in these documents
-    # is not impossible.
-    unigram = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() + max(
-        model.topic_word_prior_, 1e-9
-    )
-    n_jobs = -1 if model.n_jobs is None else model.n_jobs
-    return Perplexity(
-        topics=completion_perplexity(
-            observed, hidden, model.topic_word_, model.doc_topic_prior_, n_jobs=n_jobs
-        ),
-        unigram=completion_perplexity(
-            observed, hidden, unigram[None, :], np.ones(1), n_jobs=n_jobs
-        ),
-        n_documents=held_out.shape[0],
-    )
-
-
-#: The proportions of this many documents are computed at a time.
-BLOCK = 20_000
 
 #: This many candidates are considered for each document shown, as some may be nearly the same.
 _LOOKED_AT = 10
@@ -185,27 +54,6 @@ _LOOKED_AT = 10
 #: Two documents say nearly the same if more than half of all their words together are common to
 #: both.
 _NEARLY_THE_SAME = 0.5
-
-
-def _top_documents(model: Any, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
-    """Return the documents in which each topic has its largest share, largest first, and these
-    shares.
-
-    Both arrays have a row for each topic. Documents are given by their row numbers, and worked on
-    some at a time.
-    """
-    k = model.n_components_
-    places = np.zeros((k, 0), dtype=np.int64)
-    shares = np.zeros((k, 0))
-    for start in range(0, counts.shape[0], BLOCK):
-        block = model._proportions(row_slice(counts, start, min(start + BLOCK, counts.shape[0]))).T
-        rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
-        shares = np.concatenate([shares, block], axis=1)
-        places = np.concatenate([places, rows], axis=1)
-        first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
-        shares = np.take_along_axis(shares, first, axis=1)
-        places = np.take_along_axis(places, first, axis=1)
-    return places, shares
 
 
 def representative_documents(
@@ -217,16 +65,16 @@ def representative_documents(
     other, Σ min over Σ max of their counts, overlap by more than a half. That holds for copies, for
     reposts, and for answers that quote most of what they answer.
     """
-    places, shares = _top_documents(model, counts, _LOOKED_AT * n_documents)
     chosen = []
-    for own_places, own_shares in zip(places.tolist(), shares.tolist(), strict=True):
-        shown: list[tuple[int, float]] = []
-        for place, share in zip(own_places, own_shares, strict=True):
+    for shares in model._proportions(counts).T:
+        first = np.argsort(-shares, kind="stable")[: _LOOKED_AT * n_documents]
+        shown: list[int] = []
+        for place in first.tolist():
+            if all(_overlap(counts, place, other) <= _NEARLY_THE_SAME for other in shown):
+                shown.append(place)
             if len(shown) == n_documents:
                 break
-            if all(_overlap(counts, place, other) <= _NEARLY_THE_SAME for other, _ in shown):
-                shown.append((place, share))
-        chosen.append(shown)
+        chosen.append([(place, float(shares[place])) for place in shown])
     return chosen
 
 
@@ -279,29 +127,23 @@ def leading_words(params: TopicParams, n_words: int, weight: float = 1.0) -> lis
     else:
         scores = relevance(params.topic_word, params.shares, weight)
     order = np.argsort(-scores, axis=1, kind="stable")
-    if params.trust is None:
-        return list(order[:, :n_words])
-    clear = params.trust.clear_words(params.topic_word)
+    clear = params.clear_words
     return [row[own[row]][:n_words] for row, own in zip(order, clear, strict=True)]
 
 
 def describe(params: TopicParams, names: list[str], labels: list[str]) -> Description:
-    """Return topics in words, with their leading words as a heat map; the first topics may have
-    labels.
+    """Return topics in words, with their leading words as a heat map and the evidence for their
+    number; the first topics may have labels.
     """
     found = params.diagnostics
-    k = len(params.alpha)
     shares = params.shares
     leading = leading_words(params, _DESCRIBED_WORDS, RELEVANCE)
-    prefixes = [f"{label}: " for label in labels] + [""] * (k - len(labels))
-    components = [
-        ComponentRow(
-            float(share),
-            prefix
-            + (", ".join(names[place] for place in places) or "no word stands clear of noise"),
-        )
-        for share, places, prefix in zip(shares, leading, prefixes, strict=True)
-    ]
+    components = []
+    for topic, places in enumerate(leading):
+        prefix = f"{labels[topic]}: " if topic < len(labels) else ""
+        text = ", ".join(names[place] for place in places) or "no word stands clear of noise"
+        doubt = "" if params.clear[topic] else "not clear of noise"
+        components.append(ComponentRow(float(shares[topic]), prefix + text, doubt))
     columns = list(
         dict.fromkeys(int(place) for places in leading for place in places[:_DRAWN_WORDS])
     )[:_MAX_COLUMNS]
@@ -320,7 +162,52 @@ def describe(params: TopicParams, names: list[str], labels: list[str]) -> Descri
         facts.append(
             f"{found.n_replicated} of the topics are replicated in the other half of the documents."
         )
-    return Description(_verdict(params, k), tuple(facts), tuple(components), (panel,))
+    return Description(
+        _verdict(params, len(shares)),
+        tuple(facts),
+        tuple(components),
+        (panel, Spectrum(found)),
+        () if params.trust is not None else (_evidence(found, shares),),
+        (("documents", f"{found.n_documents:,}"), ("words", f"{len(names):,}")),
+    )
+
+
+def _evidence(found: TopicDiagnostics, shares: FloatArray) -> PageTable:
+    """Return what the third moment says of each topic, as a table."""
+    rows = [
+        [str(topic), f"{share:.1%}", *(number_text(value, 3) for value in values)]
+        for topic, (share, *values) in enumerate(
+            zip(shares, found.weights, found.residuals, found.negative_mass, strict=True)
+        )
+    ]
+    lead = (
+        "Weight, residual and negative mass are of the components of the whitened third moment "
+        "that the topics started from; nan if it did not show one."
+    )
+    columns = ["topic", "share", "weight", "residual", "negative mass cut off"]
+    return PageTable("How far to trust them", lead, columns, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The strength of the directions of word pairs, with standard errors, beside the noise."""
+
+    found: TopicDiagnostics
+
+    def draw(self, axes: Any) -> None:
+        """Draw it on Matplotlib axes."""
+        found = self.found
+        drawn = found.eigenvalues > found.noise_level * _FAINT
+        values = found.eigenvalues[drawn]
+        errors = np.minimum(np.nan_to_num(found.eigenvalue_errors[drawn]), (1 - 1e-6) * values)
+        numbers = np.flatnonzero(drawn) + 1
+        axes.errorbar(numbers, values, errors, fmt="o", markersize=4, label="± 1 standard error")
+        axes.axhline(found.noise_level, color=LIGHT.warm, linestyle="dashed", label="noise level")
+        topics = f"number of topics, {found.n_components}"
+        axes.axvline(found.n_components + 0.5, color=LIGHT.ink, linewidth=1, label=topics)
+        axes.set(yscale="log", xlabel="direction, strongest first", ylabel="strength of word pairs")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.legend()
 
 
 def _verdict(params: TopicParams, k: int) -> str:

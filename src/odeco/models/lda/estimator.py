@@ -4,31 +4,29 @@ Gibbs sweeps.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
 
 from odeco._util.arguments import check_unmasked
+from odeco._util.threads import on_threads
 from odeco._util.types import FloatArray, IndexArray
 from odeco.display.progress import reporting
 from odeco.errors import WordCountError
 from odeco.io.rows import (
     as_weights,
-    check_no_weights,
     check_private_structure,
     check_structure,
     to_csr,
 )
 from odeco.io.source import is_on_cluster
 from odeco.models.engine.agreement import Records
-from odeco.models.engine.description import Description
 from odeco.models.engine.fit import fitted
 from odeco.models.engine.parameters import (
     N_JOBS,
@@ -37,26 +35,32 @@ from odeco.models.engine.parameters import (
     count,
     count_or_flag,
     n_components,
+    number,
     optional,
+    or_auto,
     param,
 )
 from odeco.models.engine.private_estimator import PrivateEstimator
 from odeco.models.engine.spec import Learnt
-from odeco.models.lda.counts import DocumentWeight, are_texts, as_counts
+from odeco.models.lda.counts import are_texts, as_counts
 from odeco.models.lda.fitting import check_seed_words
-from odeco.models.lda.inference import document_topics, log_likelihood
+from odeco.models.lda.inference import document_topics
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
-from odeco.models.lda.private import learn_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.online.dask.partitions import ChosenRows
+from odeco.online.dask.requests import cluster_rows
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.lanes import RemoteRows
+from odeco.privacy.report import PrivacyReport
 
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8
+
+#: The proportions of topics in a document are found in at most this many rounds.
+_N_ROUNDS = 50
 
 
 def _repeated(weights: FloatArray) -> IndexArray:
@@ -70,26 +74,8 @@ def _repeated(weights: FloatArray) -> IndexArray:
     return np.repeat(np.arange(len(weights)), weights.astype(np.int64))
 
 
-def _positive_or(alternative: Any) -> Constraint:
-    """Require a positive number that single precision can hold, as Gibbs sweeps do, or one other
-    value.
-    """
-
-    def check(name: str, value: Any) -> Any:
-        if isinstance(value, str | None) and value == alternative:
-            return value
-        if (
-            isinstance(value, numbers.Real)
-            and not isinstance(value, bool)
-            and 1e-30 <= float(value) <= 1e30
-        ):
-            return float(value)
-        raise ValueError(
-            f"`{name}` must be a positive number, from 1e-30 to 1e+30, or {alternative!r}. Got "
-            f"{value!r}."
-        )
-
-    return Constraint(check, float)
+#: Single precision, as Gibbs sweeps have it, can hold numbers from 1e-30 to 1e30.
+_POSITIVE = number(1e-30, 1e30)
 
 
 @dataclass(eq=False, repr=False)
@@ -124,20 +110,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         Topics that you ask for: a label, and words that belong to the topic, such as ``{"sport":
         ["ball", "team"]}``; or a list of lists of words. They are a prior of the sweeps: in its
         topic a seed word has a quarter of its uses as prior counts. These topics come first, in
-        this order. A private model, which has no sweeps, refuses them, and so do `partial_fit` and
-        documents on a cluster.
-    document_weight : {"length", "equal"}
-        Whether a document counts in the moments as often as it has words, or once. Both are without
-        bias; on real text longer documents are more informative.
-    n_oversamples : int
-        Number of directions that subspace iteration keeps beyond k.
-    n_passes : int
-        Number of steps of subspace iteration.
+        this order. A private model, which has no sweeps, refuses them, and so does `partial_fit`.
     forget : float, optional
         In `partial_fit`, a document counts half after this many further documents. By default none
         is forgotten.
-    max_inference_iter : int
-        The most rounds in which `transform` finds the proportions of a document.
     epsilon, delta : float, optional
         With both, the model is private: what `fit` learns is (ε, δ)-differentially private. δ must
         be below one over the number of units. See *Private models*.
@@ -154,8 +130,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     random_state : int, RandomState instance or None
         Draws the first basis, the starts of the power method and the sweeps.
     n_jobs : int or None
-        Number of threads of the sweeps; 1 runs everything on one thread, None and −1 on all cores.
-        The result does not depend on it.
+        1 runs everything on one thread, other values on all cores. The result does not depend
+        on it.
     verbose : int
         With 1, `fit` writes a line to stdout when a stage of its work begins; with 2, one for every
         sweep too.
@@ -232,15 +208,11 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     """
 
     n_components: int | Literal["auto"] = n_components(10)
-    doc_topic_concentration: float | Literal["auto"] = param("auto", _positive_or("auto"))
+    doc_topic_concentration: float | Literal["auto"] = param("auto", or_auto(_POSITIVE.check))
     max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
-    topic_word_prior: float | None = param(None, _positive_or(None))
+    topic_word_prior: float | None = param(None, optional(_POSITIVE))
     seed_words: Any = param(None, optional(Constraint(check_seed_words)))
-    document_weight: DocumentWeight = param("length", choice("length", "equal"))
-    n_oversamples: int = param(10, count(0))
-    n_passes: int = param(4, count())
-    forget: float | None = param(None, _positive_or(None))
-    max_inference_iter: int = param(50, count(1, 10**9))
+    forget: float | None = param(None, optional(_POSITIVE))
     unit: Literal["document", "user"] = param("document", choice("document", "user"))
     n_jobs: int | None = param(None, N_JOBS)
     verbose: int = param(0, count_or_flag())
@@ -327,8 +299,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
         ):
             if client is not None or is_on_cluster(X):
-                X = self._on_cluster(X, client, sample_weight, private=private)
-                sample_weight = None
+                X = cluster_rows(X, None, private=private, client=client)
             self._fit(X, sample_weight, callback=report, **side)
         warn_if_unreliable(self._learnt.fit.params.diagnostics)
         return self
@@ -360,11 +331,13 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         Those of documents on a cluster are a Dask array, which workers compute when it is needed.
         """
         check_is_fitted(self)
+        fit = self._learnt.fit
+        counts = self._encode(X, fit.context)[0]
         if is_on_cluster(X):
-            from odeco.models.lda.cluster import proportions_on_cluster
+            from odeco.models.lda.cluster import proportions_on_cluster  # which imports Dask
 
-            return cast("FloatArray", proportions_on_cluster(self, X))
-        return self._proportions(self._encode(X, self._learnt.fit.context)[0])
+            return cast("FloatArray", proportions_on_cluster(counts, fit.params, _N_ROUNDS))
+        return self._proportions(counts)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002 - scikit-learn's
         """Return the log-likelihood of the words of documents, given the topics and the proportions
@@ -395,24 +368,6 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     def _n_features_out(self) -> int:
         return int(self.n_components_)
 
-    def _on_cluster(self, X: Any, client: Any, sample_weight: Any, *, private: bool) -> Any:
-        """Return documents that stay on their cluster, each as often as it counts."""
-        from odeco.models.lda.cluster import as_cluster_counts  # which imports Dask
-
-        if self.seed_words is not None:
-            raise ValueError(
-                "A model with `seed_words` is fitted on one machine. Got rows of a cluster. Pass "
-                "an array of counts."
-            )
-        rows = as_cluster_counts(self, X, client, reset=True, private=private)
-        if sample_weight is None:
-            return rows
-        if private:
-            check_no_weights(sample_weight, self._SPEC.record)
-        return ChosenRows(
-            rows, _repeated(as_weights(sample_weight, rows.n_rows, self._SPEC.record))
-        )
-
     def _specify_topics(self) -> TopicSpec:
         return cast("TopicSpec", self._specify())
 
@@ -422,6 +377,10 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """Return documents, each as often as it counts: Gibbs sampling draws a topic for every
         single word.
         """
+        if sample_weight is not None and is_on_cluster(X):
+            rows = cluster_rows(X, None)
+            repeats = _repeated(as_weights(sample_weight, rows.n_rows, self._SPEC.record))
+            return ChosenRows(rows, repeats), None, side
         X, weights, side = super()._weigh(X, sample_weight, side)
         if weights is None or np.all(weights == 1):
             return X, None, side
@@ -434,9 +393,24 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         their columns.
         """
         if is_on_cluster(X):
-            return X, TopicContext.of(X.n_features, words, tokenizer)
+            counts: Any = cluster_rows(X, None)
+            self._check_width(counts, reset=context is None)
+        else:
+            counts = self._checked_counts(X, reset=context is None)
+        # Words are checked in every batch; those of the first are kept.
+        given = TopicContext.of(counts.shape[1], words, tokenizer)
+        return counts, given if context is None else context
+
+    def _check_width(self, rows: Any, *, reset: bool) -> None:
+        """Compare the number of columns of rows on a cluster with that of the model, or set it."""
+        if reset:
+            self.__dict__.pop("feature_names_in_", None)
+        _check_n_features(self, rows, reset=reset)
+
+    def _checked_counts(self, X: Any, *, reset: bool) -> Any:
+        """Return checked word counts in memory as a CSR array."""
         if are_texts(X):
-            remedy = "fit_text" if context is None else "transform_text"
+            remedy = "fit_text" if reset else "transform_text"
             raise WordCountError(
                 f"Word counts must be numbers, documents x words. Got texts. Call {remedy}, or "
                 "count them first."
@@ -444,32 +418,48 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         if sparse.issparse(X):
             X = to_csr(X)
             check_structure(X)
-        counts = as_counts(
-            self._checked(X, reset=context is None, accept_sparse="csr", dtype="numeric")
-        )
-        # Words are checked in every batch; those of the first are kept.
-        given = TopicContext.of(counts.shape[1], words, tokenizer)
-        return counts, given if context is None else context
+        return as_counts(self._checked(X, reset=reset, accept_sparse="csr", dtype="numeric"))
 
     def _learn_privately(
+        self, X: Any, spec: Any, guarantee: Any, seed: int, groups: Any, side: dict[str, Any]
+    ) -> Learnt:
+        """Return what is learnt of private documents; a private vocabulary is part of the
+        guarantee.
+        """
+        vocabulary: PrivateVocabulary | None = side["vocabulary"]
+        if vocabulary is None:
+            return super()._learn_privately(X, spec, guarantee, seed, groups, side)
+        left = vocabulary.left(guarantee)
+        learnt = super()._learn_privately(X, spec, left, seed, groups, side)
+        learnt.privacy = vocabulary.combined(cast("PrivacyReport", learnt.privacy), guarantee)
+        return learnt
+
+    def _hold(
         self,
         X: Any,
         spec: Any,
-        guarantee: Any,  # noqa: ARG002 - as every private model has it
-        seed: int,
+        *,
         groups: Any,
-        side: dict[str, Any],
-    ) -> Learnt:
-        """Return what is learnt of private documents: all data leave through the releases of
-        `PrivateSums`.
-        """
-        counts = X if isinstance(X, RemoteRows) else self._private_counts(X)
-        held = BoundedCounts(
-            counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation
-        )
-        context = TopicContext.of(held.n_words, side["words"], side["tokenizer"])
-        fit, privacy = learn_privately(spec, held, context, side["vocabulary"], seed=seed)
-        return Learnt(spec, seed, fit, None, privacy)
+        words: Any = None,
+        tokenizer: Any = None,
+        vocabulary: PrivateVocabulary | None = None,
+    ) -> tuple[BoundedCounts, TopicContext]:
+        """Return a data holder of private documents, and what is known of their columns."""
+        relation = spec.settings.neighbour_relation
+        held = BoundedCounts(self._private_counts(X), groups=groups, neighbour_relation=relation)
+        k = spec.settings.n_components
+        most = min(held.n_words, held.n_documents)  # both are public
+        if k > most:
+            raise ValueError(
+                f"`n_components` must be at most {most:,} for these documents: there must be at "
+                "least as many words in the vocabulary, and documents, as topics. Got "
+                f"n_components={k}, n_samples={held.n_documents} and n_features={held.n_words}. "
+                "Lower it, or pass more documents."
+            )
+        if vocabulary is not None:
+            vocabulary.check_fits(n_words=held.n_words, unit=held.unit, neighbours=held.neighbours)
+            words = vocabulary.words if words is None else words
+        return held, TopicContext.of(held.n_words, words, tokenizer)
 
     def _private_counts(self, X: Any) -> Any:
         """Return private word counts as an array, without a message that depends on one of them.
@@ -477,6 +467,9 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         NumPy converts a list by its cells, and its error about a cell that is not a number depends
         on the cell. So only arrays of numbers are accepted, and finiteness is not checked here.
         """
+        if isinstance(X, RemoteRows):
+            self._check_width(X, reset=True)
+            return X
         check_unmasked(X, "array X")
         if hasattr(X, "dtypes") and hasattr(X, "iloc"):
             types = {dtype.kind for dtype in X.dtypes}
@@ -511,34 +504,17 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """
         spec = self._specify_topics()
         params = self._learnt.fit.params
-        n_rounds = spec.settings.max_inference_iter
-        n_jobs = spec.algorithm.n_jobs
-        counts = counts.astype(np.int64, copy=False)
-        return document_topics(
-            counts, params.topic_word, params.alpha, n_iterations=n_rounds, n_jobs=n_jobs
-        )
+        with on_threads(spec.settings.n_jobs):
+            return document_topics(counts, params.topic_word, params.alpha, n_iterations=_N_ROUNDS)
 
     def _likelihood(self, X: Any) -> tuple[float, float]:
         """Return the log-likelihood of the words of documents, and the number of their words."""
         check_is_fitted(self)
-        if is_on_cluster(X):
-            from odeco.models.lda.cluster import likelihood_on_cluster
-
-            return likelihood_on_cluster(self, X)
-        counts = self._encode(X, self._learnt.fit.context)[0].astype(np.int64)
-        proportions = self._proportions(counts)
-        return float(np.sum(log_likelihood(counts, self.topic_word_, proportions))), float(
-            counts.sum()
-        )
-
-    def _describe(self, rows: Any = None) -> Description:  # noqa: ARG002 - as every estimator has it
-        check_is_fitted(self)
-        learnt = self._learnt
-        described = learnt.spec.describe(learnt.fit, self._known_words().tolist(), learnt.privacy)
-        info = replace(learnt.fit.info, tried=np.zeros(0, np.int64))
-        return described.conclude(
-            info, learnt.spec.component, privacy=learnt.privacy, halves=learnt.halves
-        )
+        spec = self._specify_topics()
+        params = self._learnt.fit.params
+        corpus = spec.prepare(self._counts_of(X), self._learnt.fit.context)
+        with on_threads(spec.settings.n_jobs):
+            return corpus.log_likelihood(params.topic_word, params.alpha, _N_ROUNDS)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

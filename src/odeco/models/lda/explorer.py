@@ -1,5 +1,5 @@
-"""The explorer of topics: the data that the script of the page reads, as JSON, and the layout of
-the map.
+"""The page of topics with their explorer: the data that its script reads, as JSON, and the layout
+of the map.
 
 Without the script the page has words and documents as text. The script hides these, and shows the
 topics as a map that is linked to words and documents. On the map, topics that use the same words
@@ -9,19 +9,36 @@ are near each other, and circles never overlap.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from odeco._util.lazy import needed_by
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.lda.display import relevance
-from odeco.models.lda.vocabulary import RELEVANCE
+from odeco.display.page import Section, asset, parts
+from odeco.models.engine.page import write_model_report
+from odeco.models.lda.display import lift, relevance
+from odeco.models.lda.params import TopicParams
+from odeco.models.lda.vocabulary import RELEVANCE, Words
+
+with needed_by("A page"):
+    from markupsafe import Markup
 
 if TYPE_CHECKING:
-    from odeco.models.lda.display import TopicSummary
+    from odeco.models.lda.estimator import TensorLDA
 
+#: Documents are shortened to this many characters.
+_EXCERPT = 400
+
+#: The documents of this many topics are shown at once; those of the others are shown at a click.
+_OPEN = 3
+
+#: The style sheet, the templates and the script are files of this package.
+_PACKAGE = "odeco.models.lda"
 
 #: A typical document of a topic: where it comes from, how it begins, and the topic's share in it.
 Example = tuple[str, str, float]
@@ -37,6 +54,83 @@ _SEARCHED = 1000
 _MIN_SHARE = 0.02
 
 
+def write_topics_report(
+    model: TensorLDA,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Topics",
+    npmi: FloatArray | None = None,
+    examples: Sequence[Sequence[Example]] | None = None,
+    remark: str = "",
+    more: Sequence[Section] = (),
+    command: str | None = None,
+) -> None:
+    """Write the page of a model (`odeco.models.engine.page`) with an explorer of its topics.
+
+    A script inside the page lets readers explore: a map of topics linked to their words and
+    documents, a slider from frequent words to distinctive ones, and a search for words. Without
+    scripts the page shows words and documents as text.
+
+    Parameters
+    ----------
+    model : TensorLDA
+        The topics.
+    path : path
+        Where to write; an old file is replaced only by a complete one.
+    title : str
+        The heading.
+    npmi : array, optional
+        The coherence of each topic; see `TensorLDA.coherence`.
+    examples : sequence of sequences, optional
+        For each topic some documents that show it best: where each comes from, its text, and the
+        topic's share in it. The page of private topics never shows them.
+    remark : str
+        A line to add to the facts about the topics.
+    more : sequence of Section, optional
+        Further sections, after the explorer.
+    command : str, optional
+        The command that makes the page again.
+    """
+    params: TopicParams = model._fit_for("a page").params
+    shown = None
+    if params.trust is None and examples:
+        shown = [[(name, _shortened(text), share) for name, text, share in own] for own in examples]
+    data = explorer_data(params, model._known_words(), npmi, shown)
+    made = Markup(json_text(data))  # noqa: S704 - it escapes < and &
+    lead = " ".join(filter(None, (*model._describe().facts, remark)))
+    explorer = Section("Explore", _parts().explorer(made), lead, name="explore")
+    write_model_report(
+        model,
+        path,
+        title=title,
+        command=command,
+        first=[explorer, *more, *_documents(model, shown)],
+        style=asset(_PACKAGE, "topics.css"),
+        script=asset(_PACKAGE, "explorer.js"),
+    )
+
+
+def _parts() -> Any:
+    return parts(_PACKAGE, "topics.html")
+
+
+def _documents(model: TensorLDA, examples: Sequence[Sequence[Example]] | None) -> list[Section]:
+    if not examples:
+        return []
+    topics = [
+        (", ".join(words), [(name, text, f"{share:.0%}") for name, text, share in own])
+        for words, own in zip(model.top_words(3), examples, strict=True)
+    ]
+    lead = "For each topic the documents in which its share is largest, shortened."
+    return [Section("Most typical documents", _parts().documents(topics, _OPEN), lead, "plain")]
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _EXCERPT:
+        return text
+    return text[: _EXCERPT - 1].rstrip() + "…"
+
+
 def json_text(data: Any) -> str:
     """Return JSON that cannot end the script element around it, whatever texts it holds."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -44,60 +138,57 @@ def json_text(data: Any) -> str:
 
 
 def explorer_data(
-    summary: TopicSummary,
-    layout: TopicMap,
-    standings: Sequence[tuple[str, float | None]],
+    params: TopicParams,
+    words: Words,
+    npmi: FloatArray | None,
     examples: Sequence[Sequence[Example]] | None,
 ) -> dict[str, Any]:
-    """Return the data of the explorer.
-
-    Parameters
-    ----------
-    summary : TopicSummary
-        The topics.
-    layout : TopicMap
-        Where they lie on the map.
-    standings : sequence of pairs
-        The quality of each topic, in words and as a number to sort by.
-    examples : sequence of sequences, optional
-        The most typical documents of each topic.
+    """Return the data of the explorer: the topics over these words, with their coherence and their
+    most typical documents if they are known.
     """
-    topic_word = summary.topic_word
-    shares = summary.shares
+    topic_word = params.topic_word
+    shares = params.shares
+    trust = params.trust
+    layout = lay_out(topic_word, shares)
     frequencies = shares @ topic_word
-    leading = _leading(summary)
-    known = np.unique(
-        np.concatenate([*leading, np.argsort(-frequencies, kind="stable")[:_SEARCHED]])
-    )
-    place_of = {int(word): place for place, word in enumerate(known)}
-    topics = [
-        {
-            "share": _short(shares[topic]),
-            "x": _short(layout.places[topic, 0], 4),
-            "y": _short(layout.places[topic, 1], 4),
-            "r": _short(layout.radii[topic]),
-            "hue": int(layout.hues[topic]),
-            "standing": standings[topic][0],
-            "value": standings[topic][1],
-            "clear": summary.trust is None or bool(summary.trust.clear[topic]),
-            "words": [place_of[int(word)] for word in leading[topic]],
-            "weights": [_short(topic_word[topic, word]) for word in leading[topic]],
-            "documents": []
-            if examples is None
-            else [[name, text, _short(share)] for name, text, share in examples[topic]],
-        }
-        for topic in range(len(shares))
-    ]
+    clear = params.clear_words
+    leading = _leading(params, clear)
+    frequent = np.argsort(-frequencies, kind="stable")[:_SEARCHED]
+    known = np.unique(np.concatenate([*leading, frequent]))
+    places = [np.searchsorted(known, own).tolist() for own in leading]
     measure = ""
-    if summary.trust is not None:
+    values: list[float | None] = [None] * len(shares)
+    if trust is not None:
         measure = "trust"
-    elif summary.npmi is not None:
+        values = trust.signal.tolist()
+    elif npmi is not None:
         measure = "coherence"
+        values = npmi.tolist()
+    topics = []
+    for topic, value in enumerate(values):
+        is_clear = bool(params.clear[topic])
+        standing = "" if value is None else f"{measure} {value:.2f}".replace("-", "−")
+        documents = [] if examples is None else examples[topic]
+        topics.append(
+            {
+                "share": _short(shares[topic]),
+                "x": _short(layout.places[topic, 0], 4),
+                "y": _short(layout.places[topic, 1], 4),
+                "r": _short(layout.radii[topic]),
+                "hue": int(layout.hues[topic]),
+                "standing": standing + ("" if is_clear else ": noise"),
+                "value": value,
+                "clear": is_clear,
+                "words": places[topic],
+                "weights": [_short(topic_word[topic, word]) for word in leading[topic]],
+                "documents": [[name, text, _short(share)] for name, text, share in documents],
+            }
+        )
     return {
         "topics": topics,
-        "words": [str(word) for word in summary.words[known]],
+        "words": [str(word) for word in words[known]],
         "frequencies": [_short(value) for value in frequencies[known]],
-        "holders": _holders(summary, known, frequencies),
+        "holders": _holders(params, known, clear),
         "likeness": np.rint(100 * layout.likeness).astype(int).tolist(),
         "size": [_short(value, 4) for value in layout.size],
         "measure": measure,
@@ -106,43 +197,32 @@ def explorer_data(
     }
 
 
-def _leading(summary: TopicSummary) -> list[IndexArray]:
-    """Return for each topic the words that lead it at any step of the slider; of private topics
-    only clear words.
+def _leading(params: TopicParams, clear: NDArray[np.bool_]) -> list[IndexArray]:
+    """Return for each topic the words that lead it at any step of the slider, of those that are
+    clear.
     """
-    found: list[list[IndexArray]] = [[] for _ in summary.shares]
-    clear = None if summary.trust is None else summary.trust.clear_words(summary.topic_word)
+    found: list[list[IndexArray]] = [[] for _ in params.shares]
     for step in range(_STEPS + 1):
-        scores = relevance(summary.topic_word, summary.shares, step / _STEPS)
-        if clear is not None:
-            scores[~clear] = -np.inf
+        scores = relevance(params.topic_word, params.shares, step / _STEPS)
+        scores[~clear] = -np.inf
         for topic, row in enumerate(scores):
             first = np.argsort(-row, kind="stable")[:_SHOWN]
             found[topic].append(first[np.isfinite(row[first])])
     return [np.unique(np.concatenate(own)) for own in found]
 
 
-def _holders(summary: TopicSummary, known: IndexArray, frequencies: FloatArray) -> list[list[int]]:
+def _holders(params: TopicParams, known: IndexArray, clear: NDArray[np.bool_]) -> list[list[int]]:
     """Return for each word the topics that hold it and their shares of it in thousandths, one after
     the other.
     """
-    inside = summary.topic_word[:, known] * summary.shares[:, None]
-    shares = np.divide(
-        inside, frequencies[known], out=np.zeros_like(inside), where=frequencies[known] > 0
-    )
-    if summary.trust is not None:
-        shares[~summary.trust.clear_words(summary.topic_word)[:, known]] = 0.0
+    lifts = lift(params.topic_word, params.shares)
+    shares = np.where(clear, lifts * params.shares[:, None], 0.0)[:, known]
     found = []
     for row in shares.T:
-        holders = np.flatnonzero(row >= _MIN_SHARE)
-        holders = holders[np.argsort(-row[holders], kind="stable")]
-        found.append(
-            [
-                number
-                for topic in holders
-                for number in (int(topic), round(1000 * float(row[topic])))
-            ]
-        )
+        order = np.argsort(-row, kind="stable")
+        holders = order[row[order] >= _MIN_SHARE]
+        pairs = np.stack([holders, np.rint(1000 * row[holders]).astype(np.int64)], axis=1)
+        found.append(pairs.ravel().tolist())
     return found
 
 
@@ -221,13 +301,13 @@ def lay_out(topic_word: FloatArray, shares: FloatArray) -> TopicMap:
 
 def _plane(roots: FloatArray) -> FloatArray:
     """Return coordinates in the plane by classical scaling, given the square roots of topics."""
-    centred = roots - roots.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred @ centred.T)
+    left, sizes, _ = np.linalg.svd(roots - roots.mean(axis=0), full_matrices=False)
     coordinates = np.zeros((len(roots), 2))
-    for axis, place in enumerate(range(len(values) - 1, max(len(values) - 3, -1), -1)):
-        # The sign of an eigenvector is arbitrary: make its largest entry positive.
-        vector = vectors[:, place] * np.sign(vectors[np.argmax(np.abs(vectors[:, place])), place])
-        coordinates[:, axis] = vector * np.sqrt(max(values[place], 0.0))
+    for axis, size in enumerate(sizes[:2]):
+        # The sign of a singular vector is arbitrary: make its largest entry positive.
+        vector = left[:, axis]
+        sign = np.sign(vector[np.argmax(np.abs(vector))])
+        coordinates[:, axis] = sign * size * vector
     return coordinates
 
 

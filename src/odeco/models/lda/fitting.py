@@ -46,7 +46,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment, minimize_scalar
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import VocabularyError
@@ -99,7 +99,7 @@ def fit_topics(
     del sums  # they may be large, and the sweeps take memory too
     fitted = _refined(corpus, found, settings, seed, callback, seeds) if settings.max_iter else None
     if fitted is None:
-        n_tokens = float(corpus.word_totals().sum())
+        n_tokens = float(corpus.counted.totals.sum())
         prior = settings.topic_word_prior
         fitted = TopicParams.from_shares(
             found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics
@@ -125,12 +125,12 @@ def _refined(
     """
     callback("sweeps", 0, settings.max_iter)
     spectral = found.topics
-    totals = corpus.word_totals()
+    totals = corpus.counted.totals
     start = spectral.topic_word
     further = dict[str, Any]()
     if seeds is not None:
         start, further["prior"] = seeds.begin(spectral.topic_word, spectral.alpha, totals)
-    refined = corpus.refined(
+    refined = corpus.refine(
         start,
         n_sweeps=settings.max_iter,
         seed=seed,
@@ -142,12 +142,12 @@ def _refined(
     halves = corpus.completion_halves(seed)
     frequencies = totals / totals.sum()
     before, after = (
-        completion_scores(halves, topics, alpha, frequencies, n_jobs=settings.n_jobs)
+        completion_scores(halves, topics, alpha, frequencies)
         for topics, alpha in ((spectral.topic_word, spectral.alpha), (topic_word, refined.alpha))
     )
     if seeds is None and not clearly_better(after, before):
         return None
-    sizes = refined.topic_counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
+    sizes = refined.counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
     return TopicParams(topic_word, sizes, refined.alpha, refined.eta, found.diagnostics)
 
 
@@ -203,9 +203,7 @@ def fit_spectral(
     concentration = settings.concentration
     near = None
     if concentration is None:
-        concentration, near = _choose_concentration(
-            reduced, sums, corpus, seed=seed, n_jobs=settings.n_jobs
-        )
+        concentration, near = _choose_concentration(reduced, sums, corpus, seed=seed)
     topics = topics_for(concentration, reduced, sums, seed=seed, near=near, before=earlier)
     diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
     return SpectralFit(topics, diagnostics, concentration, reduced.directions @ topics.coordinates)
@@ -230,12 +228,8 @@ _HOPELESS = 4.0
 _UNNOTICED = 2.5e-3
 
 #: Between the neighbours of the selected candidate, the α₀ that leaves least of the third moment is
-#: tried as well. Golden section finds it in this many steps: each raises a factor of four to the
-#: power 0.62, so it is met to 5 %.
-_N_SECTIONS = 8
-
-
-_GOLDEN = (math.sqrt(5) - 1) / 2
+#: tried as well, to within this part of it.
+_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +244,7 @@ class _Trial:
 
 
 def _choose_concentration(
-    reduced: ReducedMoments, sums: WordSums, corpus: Corpus, *, seed: int, n_jobs: int
+    reduced: ReducedMoments, sums: WordSums, corpus: Corpus, *, seed: int
 ) -> tuple[float, FloatArray | None]:
     """Return the best of `CONCENTRATIONS`, or a value near it, and the coordinates of its topics as
     a start.
@@ -266,9 +260,7 @@ def _choose_concentration(
 
     def attempt(candidate: float, near: FloatArray | None) -> _Trial:
         topics = topics_for(candidate, reduced, sums, seed=seed, near=near)
-        scores = completion_scores(
-            halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs
-        )
+        scores = completion_scores(halves, topics.topic_word, topics.alpha, frequencies)
         left = misfit(
             candidate, reduced, topics.coordinates, topics.weights[: topics.coordinates.shape[1]]
         )
@@ -291,30 +283,13 @@ def _choose_concentration(
 
 def _between(chosen: float, reduced: ReducedMoments, near: FloatArray, seed: int) -> float:
     """Return the α₀ within a factor of two that leaves least of the third moment unexplained."""
-
-    def left(place: float) -> float:
-        return misfit_for(math.exp(place), reduced, seed=seed, near=near)
-
-    low = math.log(chosen / 2)
-    high = math.log(2 * chosen)
-    first = high - _GOLDEN * (high - low)
-    second = low + _GOLDEN * (high - low)
-    at_first = left(first)
-    at_second = left(second)
-    for _ in range(_N_SECTIONS):
-        if at_first < at_second:
-            high = second
-            second = first
-            at_second = at_first
-            first = high - _GOLDEN * (high - low)
-            at_first = left(first)
-        else:
-            low = first
-            first = second
-            at_first = at_second
-            second = low + _GOLDEN * (high - low)
-            at_second = left(second)
-    return math.exp((low + high) / 2)
+    found = minimize_scalar(
+        lambda place: misfit_for(math.exp(place), reduced, seed=seed, near=near),
+        bounds=(math.log(chosen / 2), math.log(2 * chosen)),
+        method="bounded",
+        options={"xatol": _TOLERANCE},
+    )
+    return math.exp(found.x)
 
 
 def _chosen(trials: dict[float, _Trial]) -> float:
@@ -498,7 +473,7 @@ class SeedWords:
         return np.asarray(linear_sum_assignment(-score)[1])
 
     def begin(
-        self, topic_word: FloatArray, alpha: FloatArray, totals: FloatArray
+        self, topic_word: FloatArray, alpha: FloatArray, totals: IndexArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return topics to start from, and the prior counts, k x V, of all words."""
         start = topic_word.copy()

@@ -1,8 +1,8 @@
 """Collapsed Gibbs sampling of the topics of all tokens, in lanes, with the Dirichlet priors learnt
 from the counts.
 
-`GibbsState` is an immutable state that all lanes share; a `Lane` has the tokens of one. `Sampler`
-runs all in this process; on a cluster every lane is a chain of tasks with the same two classes.
+`GibbsState` is an immutable state that all lanes share, and `Tokens` are those of one lane.
+`ThreadLanes` has all lanes in this process; on a cluster every lane is a chain of tasks.
 
 The priors are learnt by Minka's fixed point on histograms of counts. With h[n] groups of n tokens,
 the sum over groups of digamma(n + a) - digamma(a) is the sum over j of t[j] / (a + j), where t[j]
@@ -12,18 +12,18 @@ t.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma
 
+from odeco._util.threads import count_threads
 from odeco._util.types import FloatArray
 from odeco.models.lda import gibbs_kernels as kernels
 
@@ -100,9 +100,6 @@ def learn_eta(eta: float, word_counts: NDArray[Any], n_features: int, n_iteratio
     return eta
 
 
-Result = TypeVar("Result")
-
-
 #: The largest number of lanes.
 _MOST_LANES = 16
 
@@ -119,40 +116,28 @@ _ETA_STEPS = 2
 
 @dataclass(frozen=True)
 class Tokens:
-    """A corpus as a list of tokens, document after document, over the words that occur in it.
+    """Documents as a list of tokens, document after document.
 
     Parameters
     ----------
     starts : ndarray of shape (n + 1,)
         The place at which each document begins, and that at which the last one ends.
     words : ndarray of shape (tokens,), int32
-        Each token's word, as a place in `vocabulary`.
-    vocabulary : ndarray, int64
-        The words that occur, ascending.
-    n_features : int
-        Size V of the whole vocabulary.
+        Each token's word, as a place in the vocabulary.
     """
 
     starts: NDArray[np.int64]
     words: NDArray[np.int32]
-    vocabulary: NDArray[np.int64]
-    n_features: int
 
     @classmethod
-    def from_counts(cls, counts: Any, vocabulary: NDArray[np.int64] | None = None) -> Tokens:
-        """List the tokens of CSR counts. The vocabulary has all of their words; by default, the
-        words that occur.
-        """
+    def from_counts(cls, counts: Any, vocabulary: NDArray[np.int64]) -> Tokens:
+        """List the tokens of CSR counts. The ascending vocabulary has all of their words."""
         repeats = np.asarray(counts.data, dtype=np.int64)
-        if vocabulary is None:
-            vocabulary = words_that_occur(
-                np.bincount(counts.indices, weights=repeats, minlength=counts.shape[1])
-            )
         places = np.zeros(counts.shape[1], dtype=np.int32)
         places[vocabulary] = np.arange(len(vocabulary), dtype=np.int32)
         words = np.repeat(places[counts.indices], repeats)
         starts = np.concatenate([[0], np.cumsum(repeats)])[counts.indptr]
-        return cls(starts.astype(np.int64), words, vocabulary, counts.shape[1])
+        return cls(starts.astype(np.int64), words)
 
 
 def words_that_occur(frequencies: NDArray[Any]) -> NDArray[np.int64]:
@@ -191,25 +176,12 @@ def choose_lanes(n_tokens: int, n_cells: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Lane:
-    """The documents from `first` to `last` of a list of tokens, and the topics of all of its
-    tokens, which change.
-    """
-
-    number: int
-    first: int
-    last: int
-    starts: NDArray[np.int64]
-    words: NDArray[np.int32]
-    topics: NDArray[np.uint16]
-
-
-@dataclass(frozen=True, eq=False)
 class LaneUpdate:
-    """The result of a lane in a sweep: the changes of the counts, its histogram and its expected
-    counts.
+    """The result of a lane in a sweep: its topics, the changes of the counts, its histogram and its
+    expected counts.
     """
 
+    topics: NDArray[np.uint16]
     table: NDArray[np.float32]
     totals: FloatArray
     histogram: NDArray[np.int64]
@@ -273,12 +245,24 @@ class GibbsState:
     ) -> GibbsState:
         """Return the state before the first topics are drawn, over `n_words` words that occur."""
         prior = np.array(alpha, dtype=np.float64)
-        empty = np.zeros(
-            (n_words, -(-len(prior) // kernels.WIDTH) * kernels.WIDTH), dtype=np.float32
-        )
+        width = -(-len(prior) // kernels.WIDTH) * kernels.WIDTH
+        empty = np.zeros((n_words, width), dtype=np.float32)
         histogram = np.zeros((len(prior), len(lengths)), dtype=np.int64)
-        nothing = np.zeros(empty.shape[1])
+        nothing = np.zeros(width)
         return cls(prior, float(eta), seed, n_features, lengths, empty, nothing, histogram, empty)
+
+    def beside(self, known: NDArray[np.float32], totals: FloatArray) -> GibbsState:
+        """Return the state with the counts of other tokens, which stay as they are.
+
+        Parameters
+        ----------
+        known : ndarray of shape (k, m)
+            The counts of those words that occur.
+        totals : ndarray of shape (k,)
+            Their totals, over all words.
+        """
+        padding = self.table.shape[1] - len(totals)
+        return replace(self, table=self.pad(known), totals=np.pad(totals, (0, padding)))
 
     def pad(self, topic_rows: NDArray[Any]) -> NDArray[np.float32]:
         """Return topics, k x m, in the layout of the kernels: m rows, padded."""
@@ -286,51 +270,43 @@ class GibbsState:
         rows[:, : len(self.alpha)] = topic_rows.T
         return rows
 
-    def draw(self, lane: Lane, rows: NDArray[np.float32]) -> None:
+    def draw(self, number: int, lane: Tokens, rows: NDArray[np.float32]) -> LaneUpdate:
         """Draw the first topics of a lane, given topics as `pad` makes them."""
+        topics = np.zeros(len(lane.words), dtype=np.uint16)
         kernels.draw_topics(
-            lane.first, lane.last, lane.starts, lane.words, lane.topics, rows,
-            self._padded_alpha(), len(self.alpha),
-            _START_STEPS, self._lane_seed(lane.number),
+            lane.starts, lane.words, topics, rows, self._padded_alpha(), len(self.alpha),
+            _START_STEPS, self._lane_seed(0, number),
         )  # fmt: skip
-
-    def count(self, lane: Lane) -> LaneUpdate:
-        """Return the counts of the topics of a lane that were just drawn."""
         table = np.zeros_like(self.table)
-        inside = slice(lane.starts[lane.first], lane.starts[lane.last])
-        kernels.count_topics(
-            lane.starts[lane.first : lane.last + 1], lane.words, lane.topics, table
-        )
-        totals = np.bincount(lane.topics[inside], minlength=table.shape[1]).astype(np.float64)
-        return LaneUpdate(table, totals, np.zeros_like(self.histogram), table[:0])
+        kernels.count_topics(lane.words, topics, table)
+        totals = np.bincount(topics, minlength=table.shape[1]).astype(np.float64)
+        return LaneUpdate(topics, table, totals, np.zeros_like(self.histogram), table[:0])
 
-    def sweep(self, lane: Lane, *, average: bool) -> LaneUpdate:
-        """Draw the topics of a lane anew, in place; return the changes."""
+    def sweep(
+        self, number: int, lane: Tokens, before: NDArray[np.uint16], *, average: bool
+    ) -> LaneUpdate:
+        """Draw the topics of a lane anew, given those before."""
+        topics = before.copy()
         table = self.table.copy()
         totals = self.totals.copy()
         histogram = np.zeros_like(self.histogram)
-        expected = np.zeros(
-            self.table.shape if average else (0, self.table.shape[1]), dtype=np.float32
-        )
+        n_averaged = len(table) if average else 0
+        expected = np.zeros((n_averaged, table.shape[1]), dtype=np.float32)
         kernels.sweep_documents(
-            lane.first, lane.last, lane.starts, lane.words, lane.topics, table, totals,
-            self._padded_alpha(),
+            lane.starts, lane.words, topics, table, totals, self._padded_alpha(),
             np.float32(self.eta), self.eta * self.n_features, len(self.alpha),
-            self._lane_seed(lane.number), expected,
-            histogram,
+            self._lane_seed(self.n_swept + 1, number), expected, histogram,
         )  # fmt: skip
         table -= self.table
         totals -= self.totals
-        return LaneUpdate(table, totals, histogram, expected)
+        return LaneUpdate(topics, table, totals, histogram, expected)
 
-    def next_sweep(self) -> GibbsState:
-        """Return the state of the next sweep, whose draws have other seeds."""
-        return replace(self, n_swept=self.n_swept + 1)
-
-    def merge(self, changes: Iterable[LaneUpdate], *, average: bool = False) -> GibbsState:
+    def merge(self, changes: Iterable[LaneUpdate], sweep: Sweep | None = None) -> GibbsState:
         """Return the state after the changes of all lanes, which are added in the order of the
-        lanes.
+        lanes: after a sweep, with the priors moved towards the most likely ones, or else after the
+        first draw.
         """
+        average = sweep is not None and sweep.average
         table = self.table.copy()
         totals = self.totals.copy()
         histogram = np.zeros_like(self.histogram)
@@ -341,29 +317,23 @@ class GibbsState:
             histogram += lane.histogram
             if average:
                 expected += lane.expected
-        n_averaged = self.n_averaged + average
-        return replace(
-            self,
-            table=table,
-            totals=totals,
-            histogram=histogram,
-            expected=expected,
-            n_averaged=n_averaged,
-        )
-
-    def after(self, changes: Iterable[LaneUpdate], sweep: Sweep) -> GibbsState:
-        """Return the state after a sweep: counts, and the priors, moved towards the most likely
-        ones.
-        """
-        merged = self.merge(changes, average=sweep.average)
-        largest = int(np.flatnonzero(merged.histogram.any(axis=0)).max(initial=0))
-        tails = exceedances(merged.histogram[:, : largest + 1])
+        merged = replace(self, table=table, totals=totals, histogram=histogram, expected=expected)
+        if sweep is None:
+            return merged
+        largest = int(np.flatnonzero(histogram.any(axis=0)).max(initial=0))
+        tails = exceedances(histogram[:, : largest + 1])
         lengths = exceedances(np.pad(self.lengths, (0, max(0, 2 - len(self.lengths)))))
         alpha = learn_alpha(self.alpha, tails, lengths, _ALPHA_STEPS)
         eta = self.eta
         if sweep.learns_eta:
-            eta = learn_eta(eta, merged.table[:, : len(alpha)], self.n_features, _ETA_STEPS)
-        return replace(merged, alpha=alpha, eta=eta)
+            eta = learn_eta(eta, table[:, : len(alpha)], self.n_features, _ETA_STEPS)
+        return replace(
+            merged,
+            alpha=alpha,
+            eta=eta,
+            n_averaged=self.n_averaged + average,
+            n_swept=self.n_swept + 1,
+        )
 
     def mean_counts(self) -> NDArray[np.float32]:
         """Return the expected number of tokens of each word in each topic, k x m: the mean over
@@ -377,96 +347,71 @@ class GibbsState:
     def _padded_alpha(self) -> NDArray[np.float32]:
         return np.pad(self.alpha, (0, self.table.shape[1] - len(self.alpha))).astype(np.float32)
 
-    def _lane_seed(self, number: int) -> np.uint64:
-        return np.uint64(
-            np.random.SeedSequence([self.seed, self.n_swept, number]).generate_state(1, np.uint64)[
-                0
-            ]
-        )
+    def _lane_seed(self, sweep: int, number: int) -> np.uint64:
+        words = np.random.SeedSequence([self.seed, sweep, number]).generate_state(1, np.uint64)
+        return np.uint64(words[0])
 
 
-class Sampler:
-    """The topics of all tokens of a corpus, and the counts that follow from them.
+class Lanes(Protocol):
+    """The tokens of lanes and their topics, and who draws these: threads, or workers of a cluster.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        The corpus.
-    alpha : ndarray of shape (k,)
-        Prior of a document's topics.
-    eta : float
-        Prior of a topic's words.
-    seed : int
-        Seed of all draws.
-    n_jobs : int
-        Number of threads, or -1 for all cores.
+    A state may be a `GibbsState`, or what stands for one on a cluster.
     """
 
-    def __init__(
-        self, tokens: Tokens, alpha: FloatArray, eta: float, *, seed: int, n_jobs: int
-    ) -> None:
-        lengths = np.bincount(np.diff(tokens.starts), minlength=1)
-        self.state = GibbsState.begin(
-            alpha, eta, seed, tokens.n_features, lengths, len(tokens.vocabulary)
-        )
-        n_lanes = choose_lanes(len(tokens.words), max(1, self.state.table.size))
-        self.topics = np.zeros(len(tokens.words), dtype=np.uint16)
-        self._lanes = [
-            Lane(number, *span, tokens.starts, tokens.words, self.topics)
-            for number, span in enumerate(lane_spans(tokens.starts, n_lanes))
-        ]
-        self._n_jobs = max(1, min(os.cpu_count() or 1 if n_jobs < 0 else n_jobs, len(self._lanes)))
+    def draw(self, state: GibbsState, rows: NDArray[np.float32]) -> Any:
+        """Return the state after the first topics were drawn, given topics as `pad` makes them."""
 
-    def start(
-        self,
-        topic_word: NDArray[Any],
-        known: NDArray[np.float32] | None = None,
-        known_totals: FloatArray | None = None,
-    ) -> None:
-        """Draw first topics.
+    def sweep(self, state: Any, sweep: Sweep) -> Any:
+        """Return the state after the topic of every token was drawn anew."""
 
-        Parameters
-        ----------
-        topic_word : ndarray of shape (k, m)
-            Topics over the words of `tokens.vocabulary`.
-        known : ndarray of shape (k, m), optional
-            Counts of other tokens of these words, which stay as they are.
-        known_totals : ndarray of shape (k,), optional
-            Totals of the other tokens, over all words.
-        """
-        state = self.state
-        rows = self.state.pad(topic_word)
+    def fetch(self, state: Any) -> GibbsState:
+        """Return the state itself."""
 
-        def draw(lane: Lane) -> LaneUpdate:
-            state.draw(lane, rows)
-            return state.count(lane)
 
-        before = state if known is None else replace(state, table=state.pad(known))
-        self.state = before.merge(self._each_lane(draw))
-        if known_totals is not None:
-            self.state.totals[: len(state.alpha)] += known_totals
+class ThreadLanes:
+    """Lanes in the memory of this process."""
 
-    def sweep(self, sweep: Sweep) -> None:
-        """Draw the topic of every token anew, and learn the priors."""
-        state = self.state.next_sweep()
-        self.state = state.after(
-            self._each_lane(lambda lane: state.sweep(lane, average=sweep.average)), sweep
+    def __init__(self, tokens: list[Tokens]) -> None:
+        self.tokens = tokens
+        self.topics: list[Any] = [None] * len(tokens)
+
+    def draw(self, state: GibbsState, rows: NDArray[np.float32]) -> GibbsState:
+        """Return the state after the first topics were drawn."""
+        return state.merge(
+            self._each_lane(lambda number: state.draw(number, self.tokens[number], rows))
         )
 
-    def _each_lane(self, work: Callable[[Lane], Result]) -> Iterator[Result]:
-        """Yield the result of the work of each lane, in the order of the lanes.
+    def sweep(self, state: GibbsState, sweep: Sweep) -> GibbsState:
+        """Return the state after the topic of every token was drawn anew."""
+
+        def draw(number: int) -> LaneUpdate:
+            before = self.topics[number]
+            return state.sweep(number, self.tokens[number], before, average=sweep.average)
+
+        return state.merge(self._each_lane(draw), sweep)
+
+    def fetch(self, state: GibbsState) -> GibbsState:
+        """Return the state itself."""
+        return state
+
+    def _each_lane(self, draw: Callable[[int], LaneUpdate]) -> Iterator[LaneUpdate]:
+        """Yield the update of each lane, in the order of the lanes.
 
         Updates are large. At most one more of them than there are threads exists at a time: one can
         be added up while the threads work on the next.
         """
-        if self._n_jobs == 1:
-            yield from map(work, self._lanes)
-            return
-        running: deque[Future[Result]] = deque()
-        with ThreadPoolExecutor(self._n_jobs) as pool:
-            for lane in self._lanes:
-                if len(running) > self._n_jobs:
+
+        def work(number: int) -> LaneUpdate:
+            update = draw(number)
+            self.topics[number] = update.topics
+            return update
+
+        running: deque[Future[LaneUpdate]] = deque()
+        n_threads = count_threads()
+        with ThreadPoolExecutor(n_threads) as pool:
+            for number in range(len(self.tokens)):
+                if len(running) > n_threads:
                     yield running.popleft().result()
-                running.append(pool.submit(work, lane))
+                running.append(pool.submit(work, number))
             while running:
                 yield running.popleft().result()

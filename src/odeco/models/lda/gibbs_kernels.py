@@ -1,4 +1,4 @@
-"""Compiled loops of the Gibbs sampler: draw first topics, and sweep over a range of documents.
+"""Compiled loops of the Gibbs sampler: draw first topics, and sweep over the documents of a lane.
 
 Tables have one row of single-precision numbers for each word, padded with zeros to a multiple of
 eight topics. The only long loop, a product and a sum over a row, is then a handful of vector
@@ -85,8 +85,6 @@ def fold_in(
 
 @compiled
 def draw_topics(
-    first: int,
-    last: int,
     starts: NDArray[np.int64],
     words: NDArray[np.int32],
     topics: NDArray[np.uint16],
@@ -96,13 +94,11 @@ def draw_topics(
     n_steps: int,
     seed: np.uint64,
 ) -> None:
-    """Draw a topic for each token of documents first .. last - 1, given topics, as rows of words,
-    that stay.
-    """
+    """Draw a topic for each token of the documents, given topics, as rows of words, that stay."""
     width = alpha.shape[0]
     share = np.empty(width, np.float32)
     state = seed
-    for document in range(first, last):
+    for document in range(len(starts) - 1):
         fold_in(words[starts[document] : starts[document + 1]], table, alpha, n_steps, share)
         for token in range(starts[document], starts[document + 1]):
             row = table[np.uint64(words[token])]
@@ -114,18 +110,14 @@ def draw_topics(
 
 
 @compiled
-def count_topics(
-    starts: NDArray[np.int64], words: NDArray[np.int32], topics: NDArray[np.uint16], table: Table
-) -> None:
+def count_topics(words: NDArray[np.int32], topics: NDArray[np.uint16], table: Table) -> None:
     """Add all tokens to the word-topic table."""
-    for token in range(starts[0], starts[-1]):
+    for token in range(len(words)):
         table[np.uint64(words[token]), np.uint64(topics[token])] += np.float32(1)
 
 
 @compiled
 def sweep_documents(  # noqa: C901 - the hot loop, in one piece
-    first: int,
-    last: int,
     starts: NDArray[np.int64],
     words: NDArray[np.int32],
     topics: NDArray[np.uint16],
@@ -139,8 +131,7 @@ def sweep_documents(  # noqa: C901 - the hot loop, in one piece
     expected: Table,
     histogram: NDArray[np.int64],
 ) -> None:
-    """Draw the topic of each token of documents first .. last - 1 anew, given the topics of all
-    other tokens.
+    """Draw the topic of each token of the documents anew, given the topics of all other tokens.
 
     This is one sweep of collapsed Gibbs sampling: P(topic k) is proportional to (n_dk +
     alpha_k)(n_wk + eta)/(n_k + V eta), the token itself not counted. ``table`` and ``totals``
@@ -160,7 +151,7 @@ def sweep_documents(  # noqa: C901 - the hot loop, in one piece
     state = seed
     for k in range(width):
         inverse[k] = np.float32(1.0 / (totals[k] + eta_total))
-    for document in range(first, last):
+    for document in range(len(starts) - 1):
         in_document[:] = 0
         for token in range(starts[document], starts[document + 1]):
             in_document[np.uint64(topics[token])] += one

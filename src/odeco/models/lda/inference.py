@@ -35,7 +35,6 @@ def document_topics(
     alpha: FloatArray,
     *,
     n_iterations: int = 100,
-    n_jobs: int = 1,
 ) -> FloatArray:
     """Return the expected topic proportions of each document, the topics given.
 
@@ -50,8 +49,6 @@ def document_topics(
     n_iterations : int
         The most rounds; a document stops when its topic counts move by less than 1e-4 of its
         length.
-    n_jobs : int
-        1 for one thread; otherwise all cores. The result does not depend on it.
 
     Returns
     -------
@@ -94,14 +91,12 @@ def document_topics(
             proportions,
         )
 
-    for _ in map_blocks(infer, range(0, counts.shape[0], _BLOCK), parallel=n_jobs != 1):
+    for _ in map_blocks(infer, range(0, counts.shape[0], _BLOCK), parallel=True):
         pass
     return proportions
 
 
-def log_likelihood(
-    counts: Any, topic_word: FloatArray, proportions: FloatArray, *, n_jobs: int = 1
-) -> FloatArray:
+def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray) -> FloatArray:
     """Return the log-likelihood of each document: the sum over its tokens of log(sum over k of
     proportion times topic).
 
@@ -113,8 +108,6 @@ def log_likelihood(
         Each topic's distribution over words.
     proportions : ndarray of shape (n, k)
         Each document's topic proportions.
-    n_jobs : int
-        1 for one thread; otherwise all cores.
 
     Returns
     -------
@@ -139,7 +132,7 @@ def log_likelihood(
             likelihoods,
         )
 
-    for _ in map_blocks(measure, range(0, counts.shape[0], _BLOCK), parallel=n_jobs != 1):
+    for _ in map_blocks(measure, range(0, counts.shape[0], _BLOCK), parallel=True):
         pass
     return likelihoods
 
@@ -293,7 +286,7 @@ def split_documents(counts: Any, rng: np.random.Generator) -> tuple[Any, Any]:
 
 
 def completion_perplexity(
-    observed: Any, held_out: Any, topic_word: FloatArray, alpha: FloatArray, *, n_jobs: int = 1
+    observed: Any, held_out: Any, topic_word: FloatArray, alpha: FloatArray
 ) -> float:
     """Return exp(-log-likelihood of a held-out token), given topics inferred from the observed half
     of its document.
@@ -306,8 +299,6 @@ def completion_perplexity(
         Each topic's distribution over words; rows are scaled to sum to one.
     alpha : ndarray of shape (k,)
         Prior of a document's topics.
-    n_jobs : int
-        1 for one thread; otherwise all cores. The result does not depend on it.
 
     Returns
     -------
@@ -315,18 +306,9 @@ def completion_perplexity(
         Infinite if a held-out word has no chance at all.
     """
     topics = topic_word / topic_word.sum(axis=1, keepdims=True)
-    proportions = document_topics(observed, topics, alpha, n_jobs=n_jobs)
-    total = log_likelihood(held_out, topics, proportions, n_jobs=n_jobs).sum()
+    proportions = document_topics(observed, topics, alpha)
+    total = log_likelihood(held_out, topics, proportions).sum()
     return float(np.exp(-total / held_out.sum()))
-
-
-def split_sample(counts: Any, *, seed: int) -> tuple[Any, Any]:
-    """Return the two halves of a sample of documents, which is spread evenly over those given.
-
-    Documents of which a half would be empty are left out.
-    """
-    usable = np.flatnonzero(np.asarray(counts.sum(axis=1)) >= 2)
-    return split_chosen(counts[usable[spread_evenly(usable.size)]], seed=seed)
 
 
 def spread_evenly(n_documents: int) -> IndexArray:
@@ -348,7 +330,6 @@ def completion_scores(
     alpha: FloatArray,
     frequencies: FloatArray,
     *,
-    n_jobs: int,
     sizes: FloatArray | None = None,
 ) -> FloatArray:
     """Return for each document the mean log-likelihood of a word of one half, given topics inferred
@@ -357,15 +338,13 @@ def completion_scores(
     Parameters
     ----------
     halves : pair of csr_arrays of shape (n, V)
-        The half that is known and the half that is hidden, as `split_sample` makes them.
+        The half that is known and the half that is hidden, as `split_chosen` makes them.
     topic_word : array of shape (k, V)
         Each topic's distribution over words, or its counts if their totals are given as `sizes`.
     alpha : ndarray of shape (k,)
         Prior of a document's topics.
     frequencies : ndarray of shape (V,)
         Frequencies of all words; a small share of them is mixed into every topic.
-    n_jobs : int
-        1 for one thread; otherwise all cores. The result does not depend on it.
     sizes : ndarray of shape (k,), optional
         Rows of `topic_word` are divided by these.
 
@@ -386,9 +365,7 @@ def completion_scores(
     if not own.all():  # words of documents that are too short to count
         own = np.maximum(own, own[own > 0].min(initial=1.0))
     mixed += _SMOOTHING * own
-    proportions = document_topics(
-        known[:, words], mixed, alpha, n_iterations=_N_ITERATIONS, n_jobs=n_jobs
-    )
+    proportions = document_topics(known[:, words], mixed, alpha, n_iterations=_N_ITERATIONS)
     # The mean over its words, because otherwise one very long document would outweigh all others.
     scores: FloatArray = log_likelihood(hidden[:, words], mixed, proportions) / np.asarray(
         hidden.sum(axis=1)

@@ -11,15 +11,14 @@ word:
 
 All that is computed from the moments is a product of the counts, or of their transpose, with V x m
 matrices. The moments of latent Dirichlet allocation, whose components are the topics, are these
-moments with a correction (`corrected_core`). `WordMoment` is the corrected third moment as an
-oracle, to decompose it by other means.
+moments with a correction (`corrected_core`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -31,16 +30,13 @@ from odeco.io.rows import row_slice
 from odeco.models.lda.counts import (
     N_GROUPS,
     CountChunk,
-    DocumentWeight,
-    as_counts,
     blocks,
     core_dtype,
-    count_chunks,
     multiply,
+    multiply_alone,
     sample_for_triples,
     triple_core,
 )
-from odeco.tensors.oracle import Oracle
 
 #: If a chunk stores fewer numbers than this, handing parts to threads takes longer than working on
 #: them.
@@ -111,8 +107,6 @@ class WordSums:
     core : bool
         Whether to sum the moments of pairs and triples in the basis, m x m and m x m x m numbers,
         besides the image of the basis under the moment of pairs, V x m numbers.
-    parallel : bool
-        Whether to use all cores; results are bit-identical either way.
 
     Attributes
     ----------
@@ -121,43 +115,22 @@ class WordSums:
         nothing), and of words seen.
     group_weights : array
         Total weight in each of the groups to which documents go in turn.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from odeco.models.lda.moments import WordSums
-    >>> sums = WordSums(2, np.eye(2))
-    >>> sums.update(
-    ...     [[2, 1]]
-    ... )  # the document "a a b": of 6 ordered pairs, 2 are (a, a), 2 (a, b), 2 (b, a)
-    >>> sums.pair_core().round(3)
-    array([[0.333, 0.333],
-           [0.333, 0.   ]])
     """
 
-    def __init__(
-        self,
-        n_words: int,
-        basis: FloatArray | None = None,
-        *,
-        core: bool = True,
-        parallel: bool = True,
-    ) -> None:
+    def __init__(self, n_words: int, basis: FloatArray | None = None, *, core: bool = True) -> None:
         self.n_words = n_words
-        self.parallel = parallel
-        if basis is None:
-            self.basis: FloatArray = np.zeros((n_words, 0))
-        else:
-            self.basis = np.ascontiguousarray(basis)
+        given = np.zeros((n_words, 0)) if basis is None else basis
+        self.basis: FloatArray = np.ascontiguousarray(given)
         m = self.basis.shape[1]
+        n_core = m if core else 0
         self.n_documents = self.n_empty = self.n_short = self.n_tokens = 0
         self.group_weights = np.zeros(N_GROUPS)
         self._squares = np.zeros(())
         self._first = np.zeros(n_words)
-        self._image = np.zeros((n_words, m)) if m else None
-        self._group_first = np.zeros((N_GROUPS, m)) if core and m else None
-        self._group_pairs = np.zeros((N_GROUPS, m, m)) if core and m else None
-        self._triples = np.zeros((m, m, m)) if core and m else None
+        self._image = np.zeros((n_words, m))
+        self._group_first = np.zeros((N_GROUPS, n_core))
+        self._group_pairs = np.zeros((N_GROUPS, n_core, n_core))
+        self._triples = np.zeros((n_core, n_core, n_core))
 
     @property
     def weight(self) -> float:
@@ -176,26 +149,21 @@ class WordSums:
         """
         return min(self.words_that_occur().size, self.n_usable)
 
-    def update(self, counts: Any, document_weight: DocumentWeight = "equal") -> None:
-        """Add documents that are given as counts, documents x words; see `count_chunks`."""
-        checked = as_counts(counts, self.n_words)
-        self.add(count_chunks(checked, document_weight=document_weight, first=self.n_documents))
-
     def add(self, chunks: Iterable[CountChunk]) -> None:
         """Add documents that are cut into chunks already."""
         dtype: Any = core_dtype(self.basis.shape[1])
         basis = self.basis.astype(dtype, copy=False)
         for chunk in chunks:
-            parallel = self.parallel and chunk.rows.nnz >= _PARALLEL_NUMBERS
-            if self._image is not None:
-                inside = multiply(chunk.rows, basis, parallel=self.parallel)
-                self._add_image(self._image, chunk, inside, basis, parallel)
-                if self._triples is not None:
-                    self._add_group_sums(chunk, inside, parallel)
-                    sample, inside = sample_for_triples(chunk, inside)
-                    self._triples += triple_core(sample, inside, basis, parallel=self.parallel)
-            self._first[chunk.words] += chunk.columns @ chunk.single
-            self._squares += chunk.pair @ (chunk.single * chunk.lengths)
+            parallel = chunk.rows.nnz >= _PARALLEL_NUMBERS
+            if self._image.size:
+                inside = multiply(chunk.rows, basis)
+                self._add_image(chunk, inside, basis, parallel)
+            if self._triples.size:
+                self._add_group_sums(chunk, inside, parallel)
+                sample, inside = sample_for_triples(chunk, inside)
+                self._triples += triple_core(sample, inside, basis)
+            self._first[chunk.words] += chunk.columns.sum(axis=1)
+            self._squares += chunk.pair @ chunk.lengths
             self.group_weights += chunk.group_weights
             for name in _COUNTED:
                 setattr(self, name, getattr(self, name) + getattr(chunk, name))
@@ -212,13 +180,12 @@ class WordSums:
         """Return the transpose of E[x₁ x₂ᵀ] B A for an m x k matrix A: k rows of V numbers, and no
         other such array.
         """
-        rows: FloatArray = (coordinates.T / self.weight) @ _require(self._image).T
+        rows: FloatArray = (coordinates.T / self.weight) @ self._image.T
         return rows
 
     def image_gram(self) -> FloatArray:
         """Return Zᵀ Z for the image Z = E[x₁ x₂ᵀ] B of the basis B, an m x m array."""
-        image = _require(self._image)
-        gram: FloatArray = image.T @ image
+        gram: FloatArray = self._image.T @ self._image
         gram /= self.weight**2
         return gram
 
@@ -226,8 +193,8 @@ class WordSums:
         """Return the image of the basis without a copy, and free it; nothing can be added to the
         sums afterwards.
         """
-        image = _require(self._image)
-        self._image = None
+        image = self._image
+        self._image = np.zeros((0, 0))
         image /= self.weight
         return image
 
@@ -237,13 +204,13 @@ class WordSums:
         Of a vector x that was summed, only Bᵀx is known. So B'ᵀx is computed from it, as Aᵀ Bᵀx
         with A = `lifting`. Basis and image may be large, and are changed in place.
         """
-        image = _require(self._image)
+        image = self._image
         for rows in blocks(self.n_words, tall=True):
             self.basis[rows] = image[rows] @ (mixing / self.weight)
             image[rows] = image[rows] @ lifting
-        self._group_first = _require(self._group_first) @ lifting
-        self._group_pairs = lifting.T @ _require(self._group_pairs) @ lifting
-        self._triples = contract(_require(self._triples), lifting)
+        self._group_first = self._group_first @ lifting
+        self._group_pairs = lifting.T @ self._group_pairs @ lifting
+        self._triples = contract(self._triples, lifting)
 
     def drop_basis(self) -> None:
         """Free the basis when all documents are summed; the sums remain."""
@@ -251,21 +218,21 @@ class WordSums:
 
     def first_core(self) -> FloatArray:
         """Return Bᵀ E[x]."""
-        core: FloatArray = np.sum(_require(self._group_first), axis=0) / self.weight
+        core: FloatArray = np.sum(self._group_first, axis=0) / self.weight
         return core
 
     def pair_core(self) -> FloatArray:
         """Return Bᵀ E[x₁ x₂ᵀ] B."""
-        core: FloatArray = np.sum(_require(self._group_pairs), axis=0) / self.weight
+        core: FloatArray = np.sum(self._group_pairs, axis=0) / self.weight
         return core
 
     def pair_cores(self) -> FloatArray:
         """Return Bᵀ E[x₁ x₂ᵀ] B of each group of documents alone, for standard errors."""
-        return _require(self._group_pairs) / np.maximum(self.group_weights, 1e-300)[:, None, None]
+        return self._group_pairs / np.maximum(self.group_weights, 1e-300)[:, None, None]
 
     def triple_core(self) -> FloatArray:
         """Return the m x m x m array E[(Bᵀx₁) ⊗ (Bᵀx₂) ⊗ (Bᵀx₃)]."""
-        return _require(self._triples) / self.weight
+        return self._triples / self.weight
 
     def pair_variance(self) -> float:
         """Return Σ w²/l(l−1) over (Σ w)²: entry (u, v) of the moment of pairs has about f_u f_v
@@ -282,14 +249,8 @@ class WordSums:
         self._squares *= factor  # this is a sum of squared weights
 
     def __add__(self, other: WordSums) -> WordSums:
-        """Return the sums over the documents of both, for partitions that were read apart."""
-        if self.basis.shape != other.basis.shape or not np.array_equal(self.basis, other.basis):
-            raise ValueError(
-                "Sums must share their basis to be added. Got two. Make both with the same basis."
-            )
-        both = WordSums(
-            self.n_words, self.basis, core=self._triples is not None, parallel=self.parallel
-        )
+        """Return the sums over the documents of both, which must have the same basis."""
+        both = WordSums(self.n_words, self.basis)
         both.set_vector(self.to_vector() + other.to_vector())
         return both
 
@@ -314,63 +275,53 @@ class WordSums:
         return SavedSums(self.basis, self.to_vector())
 
     @classmethod
-    def restore(cls, saved: SavedSums, *, parallel: bool) -> WordSums:
+    def restore(cls, saved: SavedSums) -> WordSums:
         """Return the sums that `save` returned, with arrays of their own."""
-        sums = cls(saved.basis.shape[0], saved.basis.copy(), parallel=parallel)
+        sums = cls(saved.basis.shape[0], saved.basis.copy())
         sums.set_vector(saved.vector.copy())
         return sums
 
     def _summed(self) -> dict[str, FloatArray]:
-        return {name: getattr(self, name) for name in _SUMMED if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in _SUMMED}
 
     def _add_image(
-        self,
-        total: FloatArray,
-        chunk: CountChunk,
-        inside: FloatArray,
-        basis: FloatArray,
-        parallel: bool,
+        self, chunk: CountChunk, inside: FloatArray, basis: FloatArray, parallel: bool
     ) -> None:
         weighted = chunk.pair.astype(inside.dtype)[:, None] * inside
 
         def work(part: slice) -> None:
             words = chunk.words[part]
             columns = row_slice(chunk.columns, part.start, part.stop)
-            image = multiply(columns, weighted, parallel=False)
+            image = multiply_alone(columns, weighted)
             image -= (columns @ chunk.pair).astype(basis.dtype)[:, None] * basis[words]
-            total[words] += image  # each part has words of its own
+            self._image[words] += image  # each part has words of its own
 
         for _ in map_blocks(work, blocks(chunk.words.size), parallel=parallel):
             pass
 
     def _add_group_sums(self, chunk: CountChunk, inside: FloatArray, parallel: bool) -> None:
-        first = _require(self._group_first)
-        pairs = _require(self._group_pairs)
         own = np.zeros((chunk.groups.size, N_GROUPS), dtype=inside.dtype)
         own[np.arange(chunk.groups.size), chunk.groups] = chunk.pair
 
         def documents(group: int) -> tuple[FloatArray, FloatArray]:
             chosen = np.flatnonzero(chunk.groups == group)
             mine = inside[chosen]
-            return chunk.single[chosen] @ mine, mine.T @ (
-                chunk.pair[chosen, None].astype(mine.dtype) * mine
-            )
+            weighted = chunk.pair[chosen, None].astype(mine.dtype) * mine
+            return np.ones(chosen.size) @ mine, mine.T @ weighted
 
         def diagonals(part: slice) -> FloatArray:
             local = self.basis[chunk.words[part]].astype(inside.dtype)
-            repeated = multiply(
-                row_slice(chunk.columns, part.start, part.stop), own, parallel=False
-            )
+            repeated = multiply_alone(row_slice(chunk.columns, part.start, part.stop), own)
             squares: FloatArray = (repeated.T[:, None, :] * local.T) @ local
             return squares
 
         for group, (row, square) in enumerate(
             map_blocks(documents, range(N_GROUPS), parallel=parallel)
         ):
-            first[group] += row
-            pairs[group] += square
+            self._group_first[group] += row
+            self._group_pairs[group] += square
         for squares in map_blocks(diagonals, blocks(chunk.words.size), parallel=parallel):
-            pairs -= squares
+            self._group_pairs -= squares
 
 
 def check_usable(sums: WordSums) -> None:
@@ -381,15 +332,6 @@ def check_usable(sums: WordSums) -> None:
             f"{sums.n_empty:,} of them empty, and a vocabulary of n_features={sums.n_words}. Join "
             "short documents, or loosen the pruning of the vocabulary."
         )
-
-
-def _require(array: FloatArray | None) -> FloatArray:
-    if array is None:
-        raise ValueError(
-            "Moments in a basis must be requested when sums are made. These were not. Pass a "
-            "basis and core=True."
-        )
-    return array
 
 
 def contract(core: FloatArray, matrix: FloatArray) -> FloatArray:
@@ -437,81 +379,3 @@ def correction_factors(concentration: float) -> tuple[float, float]:
     return concentration / (concentration + 2), 2 * concentration**2 / (
         (concentration + 1) * (concentration + 2)
     )
-
-
-@final
-class WordMoment(Oracle):
-    """The third moment of latent Dirichlet allocation, corrected so that its components are the
-    topics.
-
-    With concentration α₀ and mean m = E[x], it is
-
-        E[x₁⊗x₂⊗x₃] − α₀/(α₀+2) (E[x₁⊗x₂⊗m] + E[x₁⊗m⊗x₂] + E[m⊗x₁⊗x₂]) + 2α₀²/((α₀+1)(α₀+2)) m⊗m⊗m,
-
-    which for documents of the model is Σ 2αⱼ/(α₀(α₀+1)(α₀+2)) μⱼ⊗μⱼ⊗μⱼ over topics μⱼ. An image
-    takes four products with the counts; nothing larger than V x L is formed.
-
-    Parameters
-    ----------
-    counts : array or CSR array, documents x words
-        Word counts; documents with fewer than three words add nothing.
-    concentration : float
-        α₀, the sum of the Dirichlet parameters; it is 0 if every document has one topic.
-    document_weight : {"equal", "length"}
-        Whether a document counts once, or as often as it has words.
-
-    References
-    ----------
-    Anandkumar, Ge, Hsu, Kakade, Telgarsky, *Tensor decompositions for learning latent variable
-    models*, 2014, arXiv:1210.7559, theorem 3.5.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from odeco.models.lda.moments import WordMoment
-    >>> moment = WordMoment(
-    ...     [[3, 0], [0, 4]], concentration=0.0
-    ... )  # two documents, each of a topic with one word
-    >>> moment.image(np.eye(2))
-    array([[0.5, 0. ],
-           [0. , 0.5]])
-    """
-
-    order = 3
-
-    def __init__(
-        self, counts: Any, concentration: float = 1.0, *, document_weight: DocumentWeight = "equal"
-    ) -> None:
-        checked = as_counts(counts)
-        self.dimension = int(checked.shape[1])
-        self.concentration = concentration
-        self._chunks = tuple(count_chunks(checked, document_weight=document_weight))
-        sums = WordSums(self.dimension)
-        sums.add(self._chunks)
-        check_usable(sums)
-        self._mean = sums.first_moment()
-        self._weight = sums.weight
-
-    def _image(self, block: FloatArray) -> FloatArray:
-        pairs = np.zeros(block.shape)
-        triples = np.zeros(block.shape)
-        for chunk in self._chunks:
-            local = block[chunk.words]
-            inside = multiply(chunk.rows, block, parallel=True)
-            squares = inside**2 - multiply(chunk.rows, block**2, parallel=True)
-            image = multiply(chunk.columns, chunk.pair[:, None] * inside, parallel=True)
-            pairs[chunk.words] += image - (chunk.columns @ chunk.pair)[:, None] * local
-            image = multiply(chunk.columns, chunk.triple[:, None] * squares, parallel=True)
-            image -= (
-                2 * local * multiply(chunk.columns, chunk.triple[:, None] * inside, parallel=True)
-            )
-            image += 2 * (chunk.columns @ chunk.triple)[:, None] * local**2
-            triples[chunk.words] += image
-        pairs /= self._weight
-        triples /= self._weight
-        mixed, pure = correction_factors(self.concentration)
-        overlaps = self._mean @ block
-        values = np.einsum("vl,vl->l", block, pairs)
-        triples -= mixed * (2 * overlaps * pairs + self._mean[:, None] * values)
-        triples += pure * self._mean[:, None] * overlaps**2
-        return triples

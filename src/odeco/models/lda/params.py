@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import UnreliableTopicsWarning
-from odeco.models.lda.counts import DocumentWeight
 
 if TYPE_CHECKING:
     from odeco.models.lda.moments import WordSums
@@ -27,6 +26,9 @@ Callback = Callable[[str, int, int], object]
 #: The largest number of topics that is selected.
 MAX_AUTO = 100
 
+#: Subspace iteration keeps this number of directions beyond that of topics.
+N_OVERSAMPLES = 10
+
 
 @dataclass(frozen=True)
 class LdaSettings:
@@ -38,20 +40,11 @@ class LdaSettings:
     concentration: float | None
     max_iter: int
     topic_word_prior: float | None = None
-    document_weight: DocumentWeight = "length"
-    n_oversamples: int = 10
-    n_passes: int = 4
-    n_jobs: int = -1
-
-    @property
-    def parallel(self) -> bool:
-        """Whether to use more than one core."""
-        return self.n_jobs != 1
 
     def basis_size(self, n_words: int) -> int:
         """Return the number of directions that subspace iteration keeps."""
         k = MAX_AUTO if isinstance(self.n_components, str) else self.n_components
-        return min(k + self.n_oversamples, n_words)
+        return min(k + N_OVERSAMPLES, n_words)
 
 
 #: Prior count of every word in every topic where none is given and none is learnt.
@@ -217,6 +210,20 @@ class TopicParams(State):
         """Share of all words that belongs to each topic."""
         return np.asarray(self.totals / self.totals.sum())
 
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """Which topics are clear of the noise that was added; all of a model without privacy."""
+        if self.trust is None:
+            return np.ones(len(self.alpha), dtype=bool)
+        return self.trust.clear
+
+    @property
+    def clear_words(self) -> NDArray[np.bool_]:
+        """Which words of which topics, k x V, are clear of the noise that was added."""
+        if self.trust is None:
+            return np.ones(self.topic_word.shape, dtype=bool)
+        return self.trust.clear_words(self.topic_word)
+
     @classmethod
     def from_shares(
         cls,
@@ -328,7 +335,6 @@ def _advice(found: TopicDiagnostics, bad: IndexArray) -> str:
         return (
             f"Direction {bad[0]} is strong, but in few documents only: its strength differs "
             "between groups of documents by as much as its size. Look for documents that are very "
-            'long or come many times, and weigh documents equally (document_weight="equal") or '
-            "drop these."
+            "long or come many times, and drop these."
         )
     return "Pass more or longer documents, prune rare words, or lower n_components."

@@ -8,37 +8,27 @@ releases is post-processing.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
-from odeco.models.engine.fit import Fit, Info
-from odeco.models.engine.private import PrivatePlan, Simulated, guarantee_of, plan_fit
+from odeco.models.engine.private import PrivatePlan, Releaser, Simulated, plan_fit
 from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
 from odeco.models.lda.private_topics import (
-    N_STEPS,
     GenerativeModel,
     PrivateTopics,
     learn_private_topics,
     share_budget,
 )
-from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.privacy.guarantee import Guarantee
 from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
-from odeco.privacy.noise import NoiseSource
-from odeco.privacy.report import PrivacyReport
-from odeco.privacy.sums import PrivateSums
 
 if TYPE_CHECKING:
-    from odeco.models.lda.spec import TopicContext, TopicSpec
-
-#: The mechanism, as `PrivacyReport` names it.
-_MECHANISM = "word frequencies, pairs of frequent words, and EM steps over all words"
+    from odeco.models.lda.estimator import TensorLDA
 
 #: The sum of the Dirichlet parameters where none is given: a document has few topics.
 DEFAULT_CONCENTRATION = 1.0
@@ -47,83 +37,27 @@ DEFAULT_CONCENTRATION = 1.0
 _FURTHER = 10
 
 
-def learn_privately(
-    spec: TopicSpec,
-    held: BoundedCounts,
-    context: TopicContext,
-    vocabulary: PrivateVocabulary | None = None,
-    *,
-    seed: int,
-    noise: NoiseSource | None = None,
-) -> tuple[Fit, PrivacyReport]:
-    """Fit topics to all documents under differential privacy, and return them with the guarantee.
+def fit_privately(
+    held: BoundedCounts, releaser: Releaser, settings: TensorLDA, *, seed: int
+) -> TopicParams:
+    """Return the topics that follow from noisy sums over all documents.
 
-    Parameters
-    ----------
-    spec : TopicSpec
-        The settings of the model.
-    held : BoundedCounts
-        The holder of the documents.
-    context : TopicContext
-        The words of the columns.
-    vocabulary : PrivateVocabulary, optional
-        The words, if they were chosen from the same documents. Topics are learnt with what is left
-        of ε and δ.
-    seed : int
-        Seed of everything that is drawn after the releases; the noise does not depend on it.
-    noise : NoiseSource, optional
-        The source of the noise; by default the operating system.
-
-    Notes
-    -----
     Every release is a Gaussian mechanism of √share μ for a sum of sensitivity 1, or √2
     (`BoundedCounts`), whose query depends on earlier releases only; the shares sum to one, so all
     together are μ-GDP.
     """
-    guarantee = cast("Guarantee", guarantee_of(spec))
-    k = spec.settings.n_components
-    concentration = spec.algorithm.concentration
-    _check_n_topics(k, held)
-    left = guarantee
-    if vocabulary is not None:
-        vocabulary.check_fits(n_words=held.n_words, unit=held.unit, neighbours=held.neighbours)
-        left = vocabulary.left(guarantee)
-        if context.words is None:
-            context = replace(context, words=vocabulary.words)
-    sums = PrivateSums(
-        left,
-        held.n_units,
-        record=held.unit,
-        n_terms=held.n_documents,
-        neighbour_relation=held.neighbour_relation,
-        neighbours=held.neighbours,
-        noise=noise,
-    )
+    k = int(settings.n_components)
+    given = settings.doc_topic_concentration
+    relation = settings.neighbour_relation
     found = learn_private_topics(
         held,
-        sums,
-        share_budget(held.n_units, left.mu, held.neighbour_relation, held.n_words, k),
+        releaser,
+        share_budget(held.n_records, releaser.guarantee.mu, relation, held.n_words, k),
         k,
-        concentration=DEFAULT_CONCENTRATION if concentration is None else concentration,
+        concentration=DEFAULT_CONCENTRATION if isinstance(given, str) else given,
         rng=np.random.default_rng(seed),
     )
-    report = sums.report(_MECHANISM)
-    if vocabulary is not None:
-        report = vocabulary.combined(report, guarantee)
-    info = Info(held.n_documents, n_iter=N_STEPS)
-    return Fit(_params(found, held.n_documents), context, info), report
-
-
-def _check_n_topics(k: int, held: BoundedCounts) -> None:
-    """Raise if there are fewer words than topics, or fewer documents; both numbers are public."""
-    most = min(held.n_words, held.n_documents)
-    if k > most:
-        raise ValueError(
-            f"`n_components` must be at most {most:,} for these documents: there must be at least "
-            f"as many words in the vocabulary, and documents, as topics. Got n_components={k}, "
-            f"n_samples={held.n_documents} and n_features={held.n_words}. Lower it, or pass more "
-            "documents."
-        )
+    return _params(found, held.n_documents)
 
 
 def _params(found: PrivateTopics, n_documents: int) -> TopicParams:

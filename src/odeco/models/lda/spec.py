@@ -15,20 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.state import State, array_field, part_field, require
+from odeco._util.threads import on_threads
 from odeco._util.types import FloatArray
 from odeco.errors import VocabularyError
 from odeco.io.source import is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.engine.private import guarantee_of
+from odeco.models.engine.private import Releaser, guarantee_of
 from odeco.models.engine.spec import Spec
-from odeco.models.lda.corpus import Corpus, LocalCorpus, refine_batch, refine_topics
+from odeco.models.lda.corpus import Corpus, LocalCorpus
 from odeco.models.lda.counts import blocks, count_chunks
 from odeco.models.lda.display import describe
 from odeco.models.lda.fitting import SeedWords, SpectralFit, fit_spectral, fit_topics
-from odeco.models.lda.inference import completion_scores, split_sample
+from odeco.models.lda.inference import completion_scores
 from odeco.models.lda.moments import SavedSums, WordSums
 from odeco.models.lda.params import LdaSettings, TopicDiagnostics, TopicParams, diagnose
+from odeco.models.lda.private import fit_privately
+from odeco.models.lda.private_topics import N_STEPS
 from odeco.models.lda.spectral import (
     SpectralTopics,
     move_basis,
@@ -108,18 +111,21 @@ class TopicStream(State):
 
         This stream stays as it was, so that an error or an interrupt loses nothing.
         """
+        with on_threads(spec.settings.n_jobs):
+            return self._updated(spec, rows)
+
+    def _updated(self, spec: TopicSpec, rows: Any) -> TopicStream:
         settings = spec.algorithm
         forget = spec.settings.forget
-        sums = WordSums.restore(self.sums, parallel=settings.parallel)
+        sums = WordSums.restore(self.sums)
         topic_counts = None if self.topic_counts is None else self.topic_counts.copy()
         topics = None
         after = replace(self, n_batches=self.n_batches + 1)
         kept = 1.0 if forget is None else 0.5 ** (rows.shape[0] / forget)
         if kept < 1:
             sums.decay(kept)
-        sums.add(
-            count_chunks(rows, document_weight=settings.document_weight, first=sums.n_documents)
-        )
+        sums.add(count_chunks(rows, sums.n_documents))
+        corpus = LocalCorpus(rows)
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, int(settings.n_components))
             step = sums.n_documents if forget is None else min(sums.n_documents, round(forget))
@@ -127,17 +133,13 @@ class TopicStream(State):
                 before: FloatArray = lifting.T @ self.coordinates
             else:
                 before = _coordinates_of(topic_counts, sums.basis)
-            found = fit_spectral(
-                sums, LocalCorpus(rows, settings), settings, seed=self.seed, before=before
-            )
+            found = fit_spectral(sums, corpus, settings, seed=self.seed, before=before)
             next_move = sums.n_documents + max(step, _MIN_BEFORE_MOVE)
             topics = found.topics
             after = replace(after, next_move=next_move, **_found(found))
         if topic_counts is not None and settings.max_iter:
             seed = _batch_seed(self.seed, self.n_batches)
-            after = after._refine(
-                settings, sums, topic_counts, rows.astype(np.int64), topics, kept, seed
-            )
+            after = after._refine(settings, sums, topic_counts, corpus, topics, kept, seed)
         return replace(after, sums=sums.save(), topic_counts=topic_counts)
 
     def _refine(
@@ -145,7 +147,7 @@ class TopicStream(State):
         settings: LdaSettings,
         sums: WordSums,
         topic_counts: Any,
-        rows: Any,
+        corpus: LocalCorpus,
         topics: SpectralTopics | None,
         kept: float,
         seed: int,
@@ -158,7 +160,7 @@ class TopicStream(State):
         alpha = self.alpha
         behind = self.documents_behind_alpha
         if topics is not None and self._spectral_is_better(
-            settings, sums, topic_counts, rows, topics
+            settings, sums, topic_counts, corpus, topics
         ):
             # All words so far would have about half of their number as weight by now: see below.
             sizes = 0.5 * sums.n_tokens * topics.alpha / topics.alpha.sum()
@@ -168,21 +170,15 @@ class TopicStream(State):
             )  # a second such array may not fit
             alpha = topics.alpha.copy()
             behind = 0.0
-        batch = refine_batch(
-            rows,
-            topic_counts,
-            alpha,
-            self.eta,
-            n_sweeps=settings.max_iter,
-            seed=seed,
-            n_jobs=settings.n_jobs,
+        batch = corpus.refine_beside(
+            topic_counts, alpha, self.eta, n_sweeps=settings.max_iter, seed=seed
         )
         # Early batches were assigned by poorer topics: a batch counts in proportion to the
         # documents before it.
-        n_batch = rows.shape[0]
+        n_batch = corpus.n_documents
         memory = (1 - n_batch / sums.n_documents) * kept
         topic_counts *= np.float32(memory)
-        topic_counts[:, batch.words] += batch.topic_counts
+        topic_counts[:, batch.words] += batch.counts
         behind = memory * behind + n_batch
         share = n_batch / behind
         return replace(
@@ -194,37 +190,33 @@ class TopicStream(State):
         settings: LdaSettings,
         sums: WordSums,
         topic_counts: Any,
-        rows: Any,
+        corpus: LocalCorpus,
         topics: SpectralTopics,
     ) -> bool:
         """Return whether the spectral topics predict a batch better than the refined ones; neither
         has seen it.
         """
-        halves = split_sample(rows, seed=self.seed)
+        halves = corpus.completion_halves(self.seed)
         frequencies = sums.first_moment()
-        n_jobs = settings.n_jobs
         totals = topic_counts.sum(axis=1, dtype=np.float64)
-        current = completion_scores(
-            halves, topic_counts, self.alpha, frequencies, n_jobs=n_jobs, sizes=totals
-        )
-        spectral = completion_scores(
-            halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs
-        )
+        current = completion_scores(halves, topic_counts, self.alpha, frequencies, sizes=totals)
+        spectral = completion_scores(halves, topics.topic_word, topics.alpha, frequencies)
         return bool(spectral.sum() > current.sum())
 
     def result(self, spec: TopicSpec) -> Fit:
         """Return the model of all documents so far; the stream stays as it is."""
         settings = spec.algorithm
-        sums = WordSums.restore(self.sums, parallel=settings.parallel)
+        sums = WordSums.restore(self.sums)
         if self.topic_counts is not None:
             known = replace(self.diagnostics, n_documents=sums.n_documents, n_tokens=sums.n_tokens)
             params = TopicParams.from_counts(self.topic_counts, self.alpha, self.eta, known)
         else:
             reduced = reduce_moments(sums, self.diagnostics.n_components)
             near = reduced.directions.T @ self.coordinates
-            topics = topics_for(
-                self.concentration, reduced, sums, seed=self.seed, near=near, before=near
-            )
+            with on_threads(spec.settings.n_jobs):
+                topics = topics_for(
+                    self.concentration, reduced, sums, seed=self.seed, near=near, before=near
+                )
             diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
             prior = settings.topic_word_prior
             params = TopicParams.from_shares(
@@ -263,6 +255,10 @@ class NewTopicStream:
         """Return the stream after the checked counts of the first batch; raise if there are too
         few.
         """
+        with on_threads(spec.settings.n_jobs):
+            return self._updated(spec, rows)
+
+    def _updated(self, spec: TopicSpec, rows: Any) -> TopicStream:
         settings = spec.algorithm
         seed = self.seed
         if isinstance(settings.n_components, str):
@@ -272,18 +268,16 @@ class NewTopicStream:
             )
         if spec.settings.seed_words is not None:
             raise _no_sweeps("a call of partial_fit")
-        corpus = LocalCorpus(rows, settings)
+        corpus = LocalCorpus(rows)
         (sums,) = sum_moments(corpus, settings, seed=seed, callback=lambda *_: None)
         found = fit_spectral(sums, corpus, settings, seed=seed)
         next_move = max(_MIN_BEFORE_MOVE, 2 * sums.n_documents)
         refined = dict[str, Any]()
         if settings.max_iter:
-            topics = refine_topics(
-                rows.astype(np.int64),
+            topics = corpus.refine(
                 found.topics.topic_word,
                 n_sweeps=settings.max_iter,
                 seed=_batch_seed(seed, 0),
-                n_jobs=settings.n_jobs,
                 eta=settings.topic_word_prior,
             )
             refined = {
@@ -380,6 +374,7 @@ class TopicSpec(Spec):
     Stream: ClassVar = TopicStream  # type: ignore[assignment]
     record: ClassVar = "document"
     component: ClassVar = "topic"
+    mechanism = "word frequencies, pairs of frequent words, and EM steps over all words"
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
@@ -389,10 +384,6 @@ class TopicSpec(Spec):
             None if concentration == "auto" else concentration,
             settings.max_iter,
             settings.topic_word_prior,
-            settings.document_weight,
-            settings.n_oversamples,
-            settings.n_passes,
-            settings.n_jobs or -1,
         )
 
     def prepare(self, rows: Any, context: Any) -> Corpus:
@@ -400,8 +391,8 @@ class TopicSpec(Spec):
         if is_on_cluster(rows):
             from odeco.models.lda.cluster import ClusterCorpus  # which imports Dask
 
-            return ClusterCorpus(rows, self.algorithm)
-        return LocalCorpus(rows, self.algorithm)
+            return ClusterCorpus(rows)
+        return LocalCorpus(rows)
 
     def fit(self, data: Corpus, base: TopicContext, seed: int) -> Fit:
         """Return the topics of all documents, largest first."""
@@ -410,16 +401,16 @@ class TopicSpec(Spec):
             seeds = SeedWords.of(self.settings.seed_words, base.words)
             base = replace(base, labels=np.array(seeds.labels, dtype=np.str_))
         callback = self.callback or (lambda *_: None)
-        params = fit_topics(data, self.algorithm, seed=seed, callback=callback, seeds=seeds)
-        tried = params.diagnostics.selection_scores
-        info = Info(
-            data.n_documents,
-            n_iter=self.algorithm.max_iter,
-            tried=tried[:, 0],
-            tried_scores=tried[:, 1].astype(np.float64),
-            tried_as_good=tried[:, 0] == len(params.alpha),
-        )
-        return Fit(params, base, info)
+        with on_threads(self.settings.n_jobs):
+            params = fit_topics(data, self.algorithm, seed=seed, callback=callback, seeds=seeds)
+        return Fit(params, base, Info(data.n_documents, n_iter=self.algorithm.max_iter))
+
+    def learn_privately(
+        self, holder: Any, context: TopicContext, releaser: Releaser, *, seed: int
+    ) -> Fit:
+        """Learn topics from noisy sums over documents, and from nothing else."""
+        params = fit_privately(holder, releaser, self.settings, seed=seed)
+        return Fit(params, context, Info(holder.n_documents, n_iter=N_STEPS))
 
     def is_private(self, groups: Any = None, vocabulary: Any = None) -> bool:
         """Return whether the model is private; raise if the arguments of a fit do not go
@@ -463,8 +454,10 @@ class TopicSpec(Spec):
         self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None
     ) -> Description:
         """Return the topics in words and as a figure."""
+        context = fit.context
+        words = names if context.words is None else context.words.tolist()
         return describe(
-            fit.params, names, [] if fit.context.labels is None else fit.context.labels.tolist()
+            fit.params, words, [] if context.labels is None else context.labels.tolist()
         )
 
     def verify(self, state: Any) -> None:

@@ -42,7 +42,7 @@ from odeco.models.lda.moments import (
     corrected_core,
     correction_factors,
 )
-from odeco.models.lda.params import Callback, LdaSettings
+from odeco.models.lda.params import N_OVERSAMPLES, Callback, LdaSettings
 from odeco.tensors.components import Components, match
 from odeco.tensors.dense import symmetrize
 
@@ -51,6 +51,9 @@ RANK_TOLERANCE = 1e-10
 
 #: A basis may have this many directions: the third moment in it then takes 1 GiB.
 _MAX_DIRECTIONS = 512
+
+#: The number of steps of subspace iteration, each a pass over the documents.
+_N_PASSES = 4
 
 
 def sum_moments(
@@ -66,12 +69,12 @@ def sum_moments(
     words = reduce(add, (part.sums() for part in parts))
     check_usable(words)
     if not isinstance(settings.n_components, str):
-        _check_n_topics(settings.n_components, settings.n_oversamples, words)
+        _check_n_topics(settings.n_components, words)
     basis = _find_basis(corpus, words.words_that_occur(), settings, seed, callback)
     return [part.sums(basis) for part in parts]
 
 
-def _check_n_topics(k: int, n_oversamples: int, words: WordSums) -> None:
+def _check_n_topics(k: int, words: WordSums) -> None:
     """Raise if the documents do not support that many topics, or if their third moment would not
     fit into memory.
     """
@@ -79,10 +82,10 @@ def _check_n_topics(k: int, n_oversamples: int, words: WordSums) -> None:
     reason = (
         "there must be at least as many distinct words, and documents of three words, as topics"
     )
-    affordable = max(_MAX_DIRECTIONS - n_oversamples, 0)
+    affordable = _MAX_DIRECTIONS - N_OVERSAMPLES
     if words.n_words > _MAX_DIRECTIONS and affordable < most:
         most = affordable
-        reason = "the third moment of k topics has (k + n_oversamples)**3 numbers, at most 1 GiB"
+        reason = f"the third moment has (k + {N_OVERSAMPLES})**3 numbers, at most 1 GiB"
     if k > most:
         raise ValueError(
             f"`n_components` must be at most {most:,} for these documents: {reason}. Got "
@@ -104,7 +107,7 @@ def _find_basis(
         present = np.arange(corpus.n_words)
     narrow = corpus.among(present)
     basis = _random_columns(present.size, size, seed)
-    for _ in range(settings.n_passes):
+    for _ in range(_N_PASSES):
         sums = narrow.sums(basis, core=False)
         basis = sums.pop_image()
         del sums  # it holds the basis before; at most two arrays of this size are kept

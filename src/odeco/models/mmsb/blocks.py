@@ -234,7 +234,6 @@ def agree(
     prior: FloatArray,
     *,
     n_iterations: int,
-    n_jobs: int,
 ) -> tuple[FloatArray, FloatArray]:
     """Return profiles and memberships that agree, after a few rounds from the profiles of the
     moments.
@@ -245,7 +244,7 @@ def agree(
     degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
 
     def shares_at(current: FloatArray) -> FloatArray:
-        return document_topics(links, current, prior, n_iterations=n_iterations, n_jobs=n_jobs)
+        return document_topics(links, current, prior, n_iterations=n_iterations)
 
     shares = shares_at(profiles)
     between = links_between(links, spectrum, profiles, shares)
@@ -318,7 +317,7 @@ def _scores(
     """Return the log-likelihood of held-out links under communities learnt from the others, for
     each candidate.
     """
-    corpus = LocalCorpus(known, settings)
+    corpus = LocalCorpus(known)
     k = min(
         int(settings.n_components), corpus.sums().n_supported
     )  # fewer links may support fewer communities
@@ -341,13 +340,10 @@ def _scores(
             topics.topic_word,
             topics.alpha,
             n_iterations=_N_ITERATIONS,
-            n_jobs=settings.n_jobs,
         )
         # A small share of each link is attributed to chance.
         mixed = (1 - _CHANCE) * profiles + _CHANCE * chance
-        scores.append(
-            float(np.sum(log_likelihood(held_out, mixed, shares, n_jobs=settings.n_jobs)))
-        )
+        scores.append(float(np.sum(log_likelihood(held_out, mixed, shares))))
     return scores
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from odeco._util.state import State, array_field, require
+from odeco._util.threads import on_threads
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
@@ -111,6 +112,11 @@ class CommunitySpec(Spec):
         """Return the rows of an adjacency matrix as a symmetric CSR array of links."""
         return as_adjacency(rows)
 
+    def fit_rows(self, rows: Any, base: Any, seed: int) -> Fit:
+        """Learn communities, on one thread if that is asked for."""
+        with on_threads(self.settings.n_jobs):
+            return super().fit_rows(rows, base, seed)
+
     def fit(self, data: Any, base: Any, seed: int) -> Fit:
         """Learn communities from a symmetric CSR array of links, or raise if it has none."""
         if not data.nnz:
@@ -131,16 +137,18 @@ class CommunitySpec(Spec):
                 "graph with more links."
             )
         # There are no more communities than nodes with three links.
-        most = LocalCorpus(data, self._as_topics(1, None)).sums().n_supported
+        most = LocalCorpus(data).sums().n_supported
         counted = count_communities(data, seed=seed) if k == "auto" else None
         k = min(counted.selected if counted else int(k), most)
         if concentration == "auto":
             concentration = choose_concentration(data, self._as_topics(k, None), seed=seed)
         topics = self._as_topics(k, concentration)
-        found = fit_topics(LocalCorpus(data, topics), topics, seed=seed, callback=lambda *_: None)
+        found = fit_topics(LocalCorpus(data), topics, seed=seed, callback=lambda *_: None)
         spectrum = Spectrum.of(data, len(found.alpha))
-        limits: Any = {"n_iterations": self.settings.max_inference_iter, "n_jobs": topics.n_jobs}
-        profiles, shares = agree(data, spectrum, found.topic_word, found.alpha, **limits)
+        n_iterations = self.settings.max_inference_iter
+        profiles, shares = agree(
+            data, spectrum, found.topic_word, found.alpha, n_iterations=n_iterations
+        )
         params = CommunityParams(
             profiles=profiles,
             prior=found.alpha,
@@ -190,10 +198,8 @@ class CommunitySpec(Spec):
     def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
         """Return the memberships of nodes, from their links to the nodes of the model."""
         n_iterations = self.settings.max_inference_iter
-        n_jobs = self.settings.n_jobs or -1
-        return document_topics(
-            links, params.profiles, params.prior, n_iterations=n_iterations, n_jobs=n_jobs
-        )
+        with on_threads(self.settings.n_jobs):
+            return document_topics(links, params.profiles, params.prior, n_iterations=n_iterations)
 
     def describe(
         self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None
@@ -215,6 +221,4 @@ class CommunitySpec(Spec):
 
     def _as_topics(self, k: int, concentration: float | None) -> LdaSettings:
         """Return the settings of the topic model that communities are."""
-        return LdaSettings(
-            k, concentration, self.settings.n_sweeps, n_jobs=self.settings.n_jobs or -1
-        )
+        return LdaSettings(k, concentration, self.settings.n_sweeps)

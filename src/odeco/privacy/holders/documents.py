@@ -119,7 +119,8 @@ class BoundedCounts:
         self.n_documents, self.n_words = (
             int(size) for size in (counts if clean is None else clean).shape
         )
-        units, self.n_units = units_of(groups, self.n_documents)
+        units, self.n_records = units_of(groups, self.n_documents)
+        self.n_terms = self.n_documents
         self._owners = units if self.of_users else None
         self._units = None if clean is None else _units_in(clean, self._owners)
 
@@ -215,7 +216,7 @@ class BoundedCounts:
         """Return the sum over lanes of units, each of which `add` fills in; they are added in their
         order.
         """
-        spans = _spans(self.n_units, math.prod(shape))
+        spans = _spans(self.n_records, math.prod(shape))
         units = self._units
         if self._remote is not None:
             lane = _DocumentLane(None, add, shape, arguments)
