@@ -109,10 +109,8 @@ class Kind(ABC):
         """Return the variance of each feature in each component, k x d."""
 
     def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
-        """Return the covariances of rows whose columns are multiplied by `scale`; spheres become
-        axis-aligned.
-        """
-        return covariances.reshape(len(covariances), -1) * scale**2
+        """Return the covariances of rows whose columns are multiplied by `scale`."""
+        return covariances * scale**2
 
     def shape_noise(self, noise: FloatArray, labels: IndexArray, covariances: FloatArray) -> None:
         """Give standard normal rows the covariance of the component of each label, in place."""
@@ -180,6 +178,11 @@ class Spherical(Kind):
 
     def variances(self, covariances: FloatArray, d: int) -> FloatArray:
         return np.broadcast_to(covariances[:, None], (len(covariances), d))
+
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        if np.all(scale == scale[:1]):
+            return np.asarray(covariances * scale[0] ** 2)
+        return np.asarray(covariances[:, None] * scale**2)
 
 
 class Diagonal(Kind):
@@ -439,6 +442,11 @@ def kind_of(covariances: FloatArray) -> Kind:
     return next(kind for kind in KINDS.values() if len(kind.axes) == covariances.ndim)
 
 
+def bounded(*shape: str) -> Rule:
+    """Require numbers whose squares can be added up."""
+    return array(*shape, low=-LARGEST_IN_FILE, high=LARGEST_IN_FILE)
+
+
 def covariances_rule(k: str, d: str) -> Rule:  # noqa: ARG001 - the names of axes are those of the kinds
     """Require covariances of some kind."""
 
@@ -451,13 +459,3 @@ def covariances_rule(k: str, d: str) -> Rule:  # noqa: ARG001 - the names of axe
         kind_of(value).check(value, where, sizes)
 
     return check
-
-
-def check_seconds(value: Any, where: str, sizes: Sizes) -> None:
-    """Require sums in the shape of some kind of covariances."""
-    n_axes = value.ndim if isinstance(value, np.ndarray) else 0
-    require(
-        n_axes in {len(kind.axes) for kind in KINDS.values()},
-        f"`{where}` must have one to three axes",
-    )
-    array(*kind_of(value).axes)(value, where, sizes)

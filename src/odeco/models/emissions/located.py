@@ -18,8 +18,7 @@ from scipy.special import logsumexp
 
 from odeco._util.state import array_field, require
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.covariances import CovarianceType
-from odeco.models.emissions.gaussians import bounded
+from odeco.models.emissions.covariances import CovarianceType, bounded
 from odeco.models.emissions.normal import GaussianPart, check_own_covariances
 from odeco.models.emissions.parts import Part
 

@@ -14,10 +14,15 @@ import numpy as np
 
 from odeco._util.state import Sizes, array_field
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.covariances import KINDS, CovarianceType, Kind, covariances_rule
-from odeco.models.emissions.covariances import kind_of as kind_of_covariances
-from odeco.models.emissions.gaussians import bounded, draw_rows, squared_norms, weighted_sums
-from odeco.models.emissions.parts import Part
+from odeco.models.emissions.covariances import (
+    KINDS,
+    CovarianceType,
+    Kind,
+    bounded,
+    covariances_rule,
+    kind_of,
+)
+from odeco.models.emissions.parts import Part, squared_norms
 from odeco.models.engine.rows import condition, parts_of
 
 #: Numbers beyond this many deviations count as if they were there: their squares would overflow.
@@ -56,7 +61,7 @@ class GaussianPart(Part):
     @cached_property
     def kind(self) -> Kind:
         """The kind of the covariances."""
-        return kind_of_covariances(self.covariances)
+        return kind_of(self.covariances)
 
     @property
     def width(self) -> int:
@@ -190,3 +195,21 @@ def _stacked(sums: tuple[FloatArray, FloatArray, FloatArray]) -> FloatArray:
     """Return the sums of components as columns."""
     counts, firsts, seconds = sums
     return np.vstack([counts, firsts.T, seconds.reshape(len(counts), -1).T])
+
+
+def weighted_sums(
+    rows: FloatArray, squares: FloatArray, shares: FloatArray, kind: Kind
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return Σ r_h, Σ r_h x and Σ r_h x² for responsibilities r (n x k), for covariances of a
+    kind.
+    """
+    return shares.sum(axis=0), shares.T @ rows, kind.second_sums(rows, squares, shares)
+
+
+def draw_rows(
+    labels: IndexArray, means: FloatArray, covariances: FloatArray, random: Any
+) -> FloatArray:
+    """Draw a row from the component of each label; `random` is a generator of NumPy, new or old."""
+    noise: FloatArray = random.standard_normal((len(labels), means.shape[1]))
+    kind_of(covariances).shape_noise(noise, labels, covariances)
+    return means[labels] + noise

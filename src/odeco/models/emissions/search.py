@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.gaussians import normalize
+from odeco.models.emissions.parts import normalize
 from odeco.models.emissions.product import Product, ProductMixture
 from odeco.models.engine.rows import split, with_weights
-from odeco.models.gmm.start import can_be_spectral, second_moment, seeded_labels, spectral_start
+from odeco.models.gmm.start import can_be_spectral, seeded_labels, spectral_start
 
 #: The number of starts, and of swaps in a batch, as far as responsibilities together have at most
 #: the second number of entries.
@@ -64,10 +64,9 @@ class TableEM:
     one : Product
         One component, that of all rows.
     prior : array
-        What is added to the sums of each component: the mean features of all rows, times
-        `smoothing`.
+        The mean features of all rows: those of the further rows of each component.
     smoothing : float
-        The number of further rows of each component.
+        The number of these rows, if components are not apart.
     floor : float
         What is added to every variance.
     """
@@ -86,7 +85,7 @@ class TableEM:
         """Return EM on data, whose rows have these mean features."""
         block, weights = split(data)
         weights = np.ones(len(block)) if weights is None else weights
-        return cls(block, weights, one, smoothing * mean_sums, smoothing, floor)
+        return cls(block, weights, one, mean_sums, smoothing, floor)
 
     def spread(self, n_components: int) -> Product:
         """Return components that are all as all rows are."""
@@ -103,8 +102,11 @@ class TableEM:
             Components by which missing numbers are filled in.
         """
         flat = (shares * self.weights[:, None, None]).reshape(len(shares), -1)
-        sums = before.sums(self.block, flat) + self.prior[:, None]
-        counts = flat.sum(axis=0).reshape(shares.shape[1:]) + max(self.smoothing, _tiny())
+        counts = flat.sum(axis=0).reshape(shares.shape[1:])
+        n_prior = self._n_prior(before, counts / counts.sum(axis=1, keepdims=True))[:, None]
+        further = np.broadcast_to(n_prior, counts.shape).ravel()
+        sums = before.sums(self.block, flat) + np.outer(self.prior, further)
+        counts = counts + np.maximum(n_prior, _tiny())
         log_weights = np.log(counts / counts.sum(axis=1, keepdims=True))
         return before.m_step(sums, self.floor), log_weights
 
@@ -116,7 +118,16 @@ class TableEM:
         own = np.tensordot(self.weights / self.weights.sum(), joint, 1) + log_weights
         joint += log_weights
         shares, likelihoods = normalize(joint)
-        return shares, self.weights @ likelihoods + self.smoothing * own.sum(axis=1)
+        n_prior = self._n_prior(product, np.exp(log_weights))
+        return shares, self.weights @ likelihoods + n_prior * own.sum(axis=1)
+
+    def _n_prior(self, product: Product, weights: FloatArray) -> FloatArray:
+        """Return the number of rows of the prior of each component, for each start.
+
+        A row that is as all rows are is far from components that are narrow and far apart. So it
+        counts as much as its variance is within components.
+        """
+        return np.asarray(self.smoothing * product.share_within(weights))
 
     def mixture(self, shares: FloatArray) -> ProductMixture:
         """Return the components of responsibilities, rows x k."""
@@ -201,6 +212,8 @@ class Search:
         Draws starts and swaps.
     at, white : array
         The rows in coordinates in which columns count alike, and whitened.
+    oddness : array
+        How far the kurtosis of each coordinate is from 3, that of a Gaussian, as a share of it.
     """
 
     em: TableEM
@@ -208,15 +221,19 @@ class Search:
     rng: np.random.Generator
     at: FloatArray
     white: FloatArray
+    oddness: FloatArray
 
     @classmethod
     def of(cls, em: TableEM, k: int, rng: np.random.Generator) -> Search:
         """Return the search in the rows of `em`."""
         at = em.one.embed(em.block)
-        left, values, _ = np.linalg.svd(at - at.mean(axis=0), full_matrices=False)
+        centred = at - at.mean(axis=0)
+        left, values, _ = np.linalg.svd(centred, full_matrices=False)
         kept = values > _LEAST_SHARE * values.max(initial=0.0)
         white = left[:, kept] * np.sqrt(len(at)) if kept.any() else at  # rows that are all equal
-        return cls(em, k, rng, at, white)
+        fourths = np.maximum(np.mean(centred**4, axis=0), _tiny())
+        oddness = np.abs(1 - 3 * np.mean(centred**2, axis=0) ** 2 / fourths)
+        return cls(em, k, rng, at, white, oddness)
 
     def best(self, n_starts: int, *, with_swaps: bool) -> tuple[FloatArray, str]:
         """Return the responsibilities of the best components, rows x k, and how they were found."""
@@ -271,7 +288,10 @@ class Search:
         return starts
 
     def _scaled(self) -> FloatArray:
-        return np.asarray(self.at * self.rng.exponential(1.0, self.at.shape[1]))
+        """Return rows whose columns have random weights. Columns that look normal count little, as
+        clusters in a column move its fourth moment away from that of one Gaussian.
+        """
+        return np.asarray(self.at * self.rng.exponential(1.0, self.at.shape[1]) * self.oddness)
 
     def _partition(self, at: FloatArray) -> FloatArray:
         labels = seeded_labels(with_weights(at, self.em.weights), self.k, self.rng)
@@ -287,10 +307,10 @@ class Search:
     def _spectral(self) -> FloatArray:
         data = with_weights(self.at, self.em.weights)
         seed = int(self.rng.integers(2**31))
-        found = spectral_start(data, second_moment(data), self.k, seed=seed)
-        variance = max(float(found.covariance[0, 0]), _LEAST_SHARE)
-        squares = np.sum(found.means**2, axis=1) - 2 * self.at @ found.means.T
-        joint = np.log(found.weights) - squares / (2 * variance)
+        weights, means, noise = spectral_start(data, self.k, seed=seed)
+        variance = max(noise, _LEAST_SHARE)
+        squares = np.sum(means**2, axis=1) - 2 * self.at @ means.T
+        joint = np.log(weights) - squares / (2 * variance)
         shares, _ = normalize(joint)
         return np.asarray((1 - _OTHERS) * shares + _OTHERS / self.k)
 

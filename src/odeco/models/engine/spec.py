@@ -388,12 +388,7 @@ class EMSpec(Spec):
         """
         selection = None if isinstance(number, int) else number
         k = number if isinstance(number, int) else number.n_components
-        if len(data) < k:
-            raise ValueError(
-                f"There must be at least as many {self.record}s as components. Got "
-                f"n_samples={len(data)} and n_components={k}. Pass more {self.record}s, or fewer "
-                "components."
-            )
+        self.check_size(data, k)
         context = self.update_context(base, data)
         init, found = self.learn(data, context, k, seed)
         info = Info(
@@ -415,6 +410,15 @@ class EMSpec(Spec):
                 selected=k,
             )
         return Fit(found.params, context, info)
+
+    def check_size(self, data: Any, k: Any) -> None:
+        """Require as many rows as components, unless their number is selected."""
+        if k != "auto" and len(data) < k:
+            raise ValueError(
+                f"There must be at least as many {self.record}s as components. Got "
+                f"n_samples={len(data)} and n_components={k}. Pass more {self.record}s, or fewer "
+                "components."
+            )
 
     def gain_over_one(self, data: Any, context: Any, found: EMResult[Any], seed: int) -> float:
         """Return by how much k components are likelier than one, less what their parameters cost by

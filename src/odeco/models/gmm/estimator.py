@@ -18,6 +18,8 @@ from odeco.io.mixed import read_known, read_table
 from odeco.io.rows import is_sparse
 from odeco.io.source import check_cells
 from odeco.models.emissions.covariances import COVARIANCE_TYPES, CovarianceType
+from odeco.models.emissions.gaussians import Gaussians
+from odeco.models.emissions.parts import draw_labels
 from odeco.models.emissions.poisson import PoissonPart
 from odeco.models.engine.estimator import EMEstimator
 from odeco.models.engine.fit import Fit, fitted
@@ -34,9 +36,8 @@ from odeco.models.engine.parameters import (
 )
 from odeco.models.engine.private_estimator import PrivateRowsEstimator
 from odeco.models.engine.rows import Standardize, users_level
-from odeco.models.gmm.display import in_own_units
-from odeco.models.gmm.spec import MixtureContext, MixtureSpec
-from odeco.models.gmm.tables import TableContext, draw_rows_of_table
+from odeco.models.gmm.context import MixtureContext
+from odeco.models.gmm.spec import MixtureSpec
 
 
 def _columns(fit: Fit) -> Columns:
@@ -44,13 +45,18 @@ def _columns(fit: Fit) -> Columns:
     return columns
 
 
-def _probabilities(fit: Fit) -> dict[str, FloatArray]:
-    is_table = isinstance(fit.context, TableContext)
-    return fit.context.probabilities(fit.params) if is_table else {}
+def _in_own_units(fit: Fit) -> Gaussians:
+    model: Gaussians = fit.context.in_own_units(fit.params)
+    return model
+
+
+def _scale(fit: Fit) -> FloatArray | None:
+    in_units = fit.context.kind == "spherical" and not fit.context.is_standardized
+    return None if in_units else fit.context.scale
 
 
 def _rates(fit: Fit) -> FloatArray:
-    part = fit.params.part(PoissonPart) if isinstance(fit.context, TableContext) else None
+    part = fit.params.part(PoissonPart)
     return np.zeros((len(fit.params.weights), 0)) if part is None else part.rates
 
 
@@ -265,21 +271,16 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     _KIND: ClassVar = "mixture"
 
     weights_ = fitted("params.weights", "The probability of each component.")
-    means_ = fitted(lambda fit: in_own_units(fit).means, "The mean of each component.")
+    means_ = fitted(lambda fit: _in_own_units(fit).means, "The mean of each component.")
     covariances_ = fitted(
-        lambda fit: in_own_units(fit).covariances,
+        lambda fit: _in_own_units(fit).covariances,
         "The variance of each component, its variances, or its covariances.",
     )
     covariance_type_ = fitted(
-        lambda fit: in_own_units(fit).covariance_type, "The kind of the covariances."
+        lambda fit: _in_own_units(fit).covariance_type, "The kind of the covariances."
     )
-    scale_ = fitted(
-        lambda fit: fit.context.scale if fit.context.scale.size else None,
-        "What features were divided by, or None.",
-    )
-    lower_bound_ = fitted(
-        "info.log_likelihood", "The mean log-likelihood of a row before the last iteration."
-    )
+    scale_ = fitted(_scale, "What features were divided by, or None.")
+    lower_bound_ = fitted("info.log_likelihood", "The mean log-likelihood of a row.")
 
     columns_ = fitted(
         lambda fit: dict(
@@ -295,7 +296,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     )
     categories_ = fitted(lambda fit: _columns(fit).categories, "The categories of each column.")
     probabilities_ = fitted(
-        _probabilities, "The probabilities of the categories of each column, k x categories."
+        lambda fit: fit.context.probabilities(fit.params),
+        "The probabilities of the categories of each column, k x categories."
     )
     rates_ = fitted(_rates, "The mean of each column of counts in each component.")
 
@@ -322,10 +324,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         fit = self._fit_for("sample")
         random = as_random_state(random_state)
         columns = _columns(fit)
-        if isinstance(fit.context, TableContext):
-            rows, labels = draw_rows_of_table(fit, n_samples, random)
-        else:
-            rows, labels = in_own_units(fit).draw(n_samples, random)
+        labels = draw_labels(fit.params.weights, n_samples, random)
+        rows = fit.context.rows(fit.params.draw(labels, random))
         return (rows if columns.is_empty else columns.as_table(rows)), labels
 
     def _read(self, X: Any) -> Any:
@@ -364,8 +364,7 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
             return super()._encode(X)  # a table of numbers is as an array
         self.feature_names_in_ = columns.names.astype(object)
         self.n_features_in_ = columns.names.size
-        made = MixtureContext if columns.are_numbers else TableContext
-        return self._encode_table(table, columns), made(columns=columns)
+        return self._encode_table(table, columns), MixtureContext(columns=columns)
 
     def _known_table(self, X: Any, columns: Columns) -> Table:
         """Return new rows as a table with the columns of the model."""

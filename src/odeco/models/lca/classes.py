@@ -11,7 +11,7 @@ import numpy as np
 from odeco._util.state import State, array_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.gaussians import normalize, weights_rule
+from odeco.models.emissions.parts import normalize, weights_rule
 from odeco.models.engine.fit import Statistics
 from odeco.models.engine.rows import split, times, weigh
 from odeco.privacy.holders.answers import Questions, blocks_of
