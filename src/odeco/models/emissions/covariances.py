@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -31,6 +32,10 @@ _LARGEST_VARIANCE = LARGEST_IN_FILE**2
 
 #: Logarithms of variances are cut to this size when they are extrapolated.
 _LARGEST_LOG = 300
+
+
+#: Products of columns are computed for as many rows at a time as have about this many.
+_PRODUCTS_AT_A_TIME = 2**20
 
 
 class Kind(ABC):
@@ -323,16 +328,46 @@ class Full(Kind):
         factors: Any,
         peaks: FloatArray,
     ) -> FloatArray:
-        densities = np.empty((len(rows), len(means)))
-        for component, (factor, mean) in enumerate(zip(factors, means, strict=True)):
-            white = (rows - mean) @ factor
-            densities[:, component] = np.einsum("ij,ij->i", white, white)
-        densities *= -0.5
-        densities += peaks
+        precisions = factors @ factors.transpose(0, 2, 1)
+        slopes = np.einsum("kij,kj->ki", precisions, means)
+        own = np.einsum("kij->ijk", precisions)[self._pairs(rows.shape[1])].copy()
+        own[: rows.shape[1]] /= 2
+        densities = rows @ slopes.T
+        for some in self._slices(rows):
+            densities[some] -= self._products(rows[some]).T @ own
+        densities += peaks - 0.5 * np.sum(slopes * means, axis=1)
         return densities
 
+    @staticmethod
+    def _pairs(d: int) -> tuple[IndexArray, IndexArray]:
+        """Return all pairs of columns, those of a column with itself first."""
+        diagonal = np.arange(d)
+        rows, columns = np.triu_indices(d, 1)
+        return np.append(diagonal, rows), np.append(diagonal, columns)
+
+    def _products(self, rows: FloatArray) -> FloatArray:
+        """Return the products of all pairs of columns, pairs x rows."""
+        columns = np.ascontiguousarray(rows.T)
+        first, second = self._pairs(len(columns))
+        products: FloatArray = columns[first]
+        products *= columns[second]
+        return products
+
+    @staticmethod
+    def _slices(rows: FloatArray) -> Iterator[slice]:
+        """Yield slices of rows whose products have about `_PRODUCTS_AT_A_TIME` numbers."""
+        size = max(_PRODUCTS_AT_A_TIME // rows.shape[1] ** 2, 1)
+        return (slice(start, start + size) for start in range(0, len(rows), size))
+
     def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
-        return np.stack([(rows * share[:, None]).T @ rows for share in shares.T])
+        k, d = shares.shape[1], rows.shape[1]
+        sums = np.zeros((d * (d + 1) // 2, k))
+        for some in self._slices(rows):
+            sums += self._products(rows[some]) @ shares[some]
+        first, second = self._pairs(d)
+        seconds = np.empty((k, d, d))
+        seconds[:, first, second] = seconds[:, second, first] = sums.T
+        return seconds
 
     def moved(
         self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray

@@ -129,7 +129,7 @@ class LocatedPart(Part):
         firsts = sums[:n_first].transpose(2, 0, 1).reshape(-1, len(self.chances))
         return np.vstack([counts, firsts, sums[n_first:].sum(axis=2)])
 
-    def m_step(self, sums: FloatArray, floor: float) -> Self:
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return probabilities, means and covariances."""
         own = self._gaussians
         a = self.n_values

@@ -138,7 +138,7 @@ class GaussianPart(Part):
             total += _stacked(self._condition(block[places]).sums(shares[places]))
         return total
 
-    def m_step(self, sums: FloatArray, floor: float) -> Self:
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return means and covariances; those of a component without rows stay."""
         seen, firsts, seconds = np.split(sums.T, [self.n_seen, self.n_seen + self.width], axis=1)
         k = len(seen)
@@ -154,7 +154,7 @@ class GaussianPart(Part):
         return replace(self, means=means, covariances=covariances)
 
     def covariances_of(
-        self, seconds: FloatArray, seen: FloatArray, means: FloatArray, floor: float
+        self, seconds: FloatArray, seen: FloatArray, means: FloatArray, floor: FloatArray
     ) -> FloatArray:
         """Return the covariances around one or several means of each component.
 
@@ -166,8 +166,8 @@ class GaussianPart(Part):
             The number of rows of each mean.
         means : array, k x means x numbers
             The means.
-        floor : float
-            What is added to every variance.
+        floor : array
+            What is added to the variances of each number.
         """
         k = len(seconds)
         totals = seen.sum(axis=1)
@@ -175,11 +175,11 @@ class GaussianPart(Part):
             around = np.einsum("kan,kai,kaj->kij", seen, means, means)
             scatter = (seconds.reshape(around.shape) - around) / totals[:, :, None]
             symmetric = (scatter + scatter.transpose(0, 2, 1)) / 2
-            return np.asarray(symmetric + floor * np.eye(self.width))
+            return np.asarray(symmetric + np.diag(floor))
         scatter = np.maximum(seconds - np.sum(seen * means**2, axis=1), 0.0)
         if self.kind.name == "spherical":
             counts = np.broadcast_to(totals, (k, self.width)).sum(axis=1)
-            return np.asarray(scatter.sum(axis=1) / counts + floor)
+            return np.asarray(scatter.sum(axis=1) / counts + floor.mean())
         return np.asarray(scatter / totals + floor)
 
     def draw(self, labels: IndexArray, random: np.random.RandomState) -> FloatArray:

@@ -59,8 +59,9 @@ class Part(State, ABC):
         """Return the sums of features for responsibilities (n x k), n_sums x k."""
 
     @abstractmethod
-    def m_step(self, sums: FloatArray, floor: float) -> Self:
-        """Return the likeliest parameters for sums; `floor` is added to variances."""
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
+        """Return the likeliest parameters for sums; `floor` is added to the variances of
+        numbers."""
 
     @abstractmethod
     def draw(self, labels: IndexArray, random: np.random.RandomState) -> FloatArray:

@@ -49,8 +49,8 @@ class Product(State):
         return None
 
     def share_within(self, weights: FloatArray) -> FloatArray:
-        """Return the share of the variance of a number that is left within components, the least
-        of all columns, for several mixtures whose components stand side by side.
+        """Return the share of the standard deviation of a number that is left within components,
+        the least of all columns, for several mixtures whose components stand side by side.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class Product(State):
         within = np.einsum("sk,skd->sd", weights, variances)
         origins = np.einsum("sk,skd->sd", weights, means)
         between = np.einsum("sk,skd->sd", weights, (means - origins[:, None]) ** 2)
-        return np.asarray(np.min(within / (within + between), axis=1))
+        return np.asarray(np.sqrt(np.min(within / (within + between), axis=1)))
 
     @cached_property
     def _ends(self) -> IndexArray:
@@ -93,7 +93,7 @@ class Product(State):
         """Return the sums of the features of all parts for responsibilities, n_sums x k."""
         return np.vstack([part.sums(own, shares) for part, own in self._blocks(block)])
 
-    def m_step(self, sums: FloatArray, floor: float) -> Self:
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return the likeliest components for sums of features."""
         ends = np.cumsum([part.n_sums for part in self.parts])[:-1]
         own_sums = np.split(sums, ends)

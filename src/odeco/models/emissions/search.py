@@ -1,7 +1,7 @@
 """The search for the best components of a table: starts of several kinds, then swaps.
 
 Twelve starts compete: the third moment once, the others in turn k-means++ on plain, whitened and
-randomly weighted columns, and random responsibilities. The lower half is dropped after ten rounds
+randomly weighted columns, and a soft partition by random directions. The lower half is dropped after three rounds
 of EM. Then components of the best are swapped (one is given up, another is cut in two), in batches,
 until two batches in a row gain nothing; until one does if half of the starts that were not dropped
 found the same.
@@ -30,7 +30,7 @@ from odeco.models.gmm.start import can_be_spectral, seeded_labels, spectral_star
 _BATCH, _NUMBERS_TOGETHER = 12, 2**20
 
 #: Rounds of EM before the lower half is dropped, and at most after that. A round is three E steps.
-_FIRST_ROUNDS, _MOST_ROUNDS = 10, 60
+_FIRST_ROUNDS, _MOST_ROUNDS = 3, 60
 
 #: Swaps end after this number of batches without a gain, or after this number in all.
 _PATIENCE, _MOST_BATCHES = 2, 8
@@ -67,8 +67,8 @@ class TableEM:
         The mean features of all rows: those of the further rows of each component.
     smoothing : float
         The number of these rows, if components are not apart.
-    floor : float
-        What is added to every variance.
+    floor : array
+        What is added to the variances of each number.
     """
 
     block: FloatArray
@@ -76,11 +76,11 @@ class TableEM:
     one: Product
     prior: FloatArray
     smoothing: float
-    floor: float
+    floor: FloatArray
 
     @classmethod
     def of(
-        cls, data: Any, one: Product, mean_sums: FloatArray, smoothing: float, floor: float
+        cls, data: Any, one: Product, mean_sums: FloatArray, smoothing: float, floor: FloatArray
     ) -> TableEM:
         """Return EM on data, whose rows have these mean features."""
         block, weights = split(data)
@@ -125,14 +125,14 @@ class TableEM:
         """Return the number of rows of the prior of each component, for each start.
 
         A row that is as all rows are is far from components that are narrow and far apart. So it
-        counts as much as its variance is within components.
+        counts less, by the share of the deviation of rows that is left within components.
         """
         return np.asarray(self.smoothing * product.share_within(weights))
 
     def mixture(self, shares: FloatArray) -> ProductMixture:
         """Return the components of responsibilities, rows x k."""
         made: Product = self.spread(shares.shape[1])
-        for _ in range(2):  # the second fills in missing numbers by the first
+        for _ in range(2):  # the second knows the first: its missing numbers, and how far apart it is
             made, log_weights = self.m_step(shares[:, None], made)
         return ProductMixture(made.parts, np.exp(log_weights[0]))
 
@@ -227,12 +227,13 @@ class Search:
     def of(cls, em: TableEM, k: int, rng: np.random.Generator) -> Search:
         """Return the search in the rows of `em`."""
         at = em.one.embed(em.block)
-        centred = at - at.mean(axis=0)
-        left, values, _ = np.linalg.svd(centred, full_matrices=False)
+        shares = em.weights / em.weights.sum()
+        centred = at - shares @ at
+        squares = shares @ centred**2
+        oddness = np.abs(1 - 3 * squares**2 / np.maximum(shares @ centred**4, _tiny()))
+        _, values, right = np.linalg.svd(np.sqrt(shares)[:, None] * centred, full_matrices=False)
         kept = values > _LEAST_SHARE * values.max(initial=0.0)
-        white = left[:, kept] * np.sqrt(len(at)) if kept.any() else at  # rows that are all equal
-        fourths = np.maximum(np.mean(centred**4, axis=0), _tiny())
-        oddness = np.abs(1 - 3 * np.mean(centred**2, axis=0) ** 2 / fourths)
+        white = centred @ (right[kept].T / values[kept]) if kept.any() else at  # all rows are equal
         return cls(em, k, rng, at, white, oddness)
 
     def best(self, n_starts: int, *, with_swaps: bool) -> tuple[FloatArray, str]:
@@ -280,7 +281,7 @@ class Search:
             ("k-means++", lambda: self._partition(self.at)),
             ("k-means++, whitened", lambda: self._partition(self.white)),
             ("k-means++, columns weighted at random", lambda: self._partition(self._scaled())),
-            ("random responsibilities", self._random),
+            ("random directions", self._random),
         ]
         starts = [kinds[number % len(kinds)] for number in range(n_starts)]
         if can_be_spectral(self.k, self.at.shape[1]):
@@ -302,7 +303,8 @@ class Search:
         return np.asarray((1 - _OTHERS) * chosen + _OTHERS / self.k)
 
     def _random(self) -> FloatArray:
-        return np.asarray(self.rng.dirichlet(np.ones(self.k), len(self.at)))
+        directions = self.rng.standard_normal((self.at.shape[1], self.k))
+        return normalize(self.at @ directions)[0]
 
     def _spectral(self) -> FloatArray:
         data = with_weights(self.at, self.em.weights)
@@ -323,7 +325,8 @@ class Search:
         moved[:, old] = 0.0
         moved /= moved.sum(axis=1, keepdims=True)
         at = self._scaled()
-        chances = moved[:, cut] / moved[:, cut].sum()
+        chances = moved[:, cut] * self.em.weights
+        chances /= chances.sum()
         one, two = at[self.rng.choice(len(at), 2, p=chances)]
         nearer = np.sum((at - one) ** 2, axis=1) < np.sum((at - two) ** 2, axis=1)
         moved[:, old] = np.where(nearer, _NEARER, 1 - _NEARER) * moved[:, cut]

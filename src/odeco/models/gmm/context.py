@@ -31,6 +31,8 @@ class MixtureContext(State):
         What the columns of a table are; nothing for rows of numbers.
     centre, scale : array
         What is subtracted from numbers, and what they are divided by then; empty before any row.
+    floor : array
+        What is added to the variances of numbers; empty before any row.
     kind : str
         The kind of the covariances of the numbers; empty before any row.
     located : str
@@ -44,6 +46,7 @@ class MixtureContext(State):
     scale: FloatArray = array_field(
         "numbers", low=MIN_SCALE, high=MAX_SCALE, default=np.zeros(0)
     )
+    floor: FloatArray = array_field("numbers", low=0, default=np.zeros(0))
     kind: str = array_field(kind="U", default="")
     located: str = array_field(kind="U", default="")
     prior: FloatArray = array_field(None, default=np.zeros(0))

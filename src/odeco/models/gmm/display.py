@@ -35,9 +35,6 @@ _MAX_POINTS, _MAX_LINES = 2000, 40
 #: A component is described by what is further from all rows than this.
 _MIN_HEIGHT = 0.1
 
-#: A mean below this share of a column's root mean square is shown as zero.
-_ROUNDING = 1e-12
-
 #: The least variance within components, in the units of the column.
 _TINY = 1e-300
 
@@ -195,16 +192,24 @@ def _lines(fit: Fit, names: list[str]) -> Iterator[_Line]:
         means, variances = numbers.means, numbers.variances
         if kind == "count":
             means = variances = counts.rates
-        yield _mean_line(column, name, params.weights, means[:, own], variances[:, own])
+        yield _mean_line(
+            column, name, fit.info.n_samples, params.weights, means[:, own], variances[:, own]
+        )
 
 
 def _mean_line(
-    column: int, name: str, weights: FloatArray, means: FloatArray, variances: FloatArray
+    column: int,
+    name: str,
+    n_rows: int,
+    weights: FloatArray,
+    means: FloatArray,
+    variances: FloatArray,
 ) -> _Line:
+    """Return the line of a number or a count; means below their standard errors are shown as 0."""
     everywhere = float(weights @ means)
     spread = np.sqrt(max(float(weights @ variances), _TINY))
-    size = np.sqrt(weights @ (means**2 + variances))
-    shown = np.where(np.abs(means) < _ROUNDING * size, 0.0, means)
+    errors = np.sqrt(variances / np.maximum(weights * n_rows, 1.0))
+    shown = np.where(np.abs(means) < errors, 0.0, means)
     pairs = zip(shown, np.sqrt(variances), strict=True)
     cells = [f"{number_text(mean)} ± {number_text(deviation, 2)}" for mean, deviation in pairs]
     short = [number_text(mean) for mean in shown]

@@ -8,7 +8,6 @@ distribution of each count, and probabilities of the categories of each column.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -18,7 +17,6 @@ from sklearn.metrics import adjusted_rand_score
 from odeco._util.state import array, require
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
-from odeco.errors import FewValuesWarning
 from odeco.io.rows import check_columns
 from odeco.models.emissions.categorical import CategoricalPart
 from odeco.models.emissions.covariances import COVARIANCE_TYPES, KINDS, CovarianceType
@@ -38,7 +36,6 @@ from odeco.models.engine.rows import (
     mapped,
     split,
     times,
-    users_level,
     warn_of_dominant_column,
     weigh,
 )
@@ -72,28 +69,20 @@ _MOST_NUMBERS = 2**19
 #: What is expected of missing numbers in one component is iterated this often.
 _ROUNDS_OF_GAPS = 20
 
-#: A column of numbers with at most this many different values is one of categories or ranks.
-_FEW_VALUES = 10
+#: The least difference of two values in a column is that in this number of rows, evenly spaced.
+_SPACED_ROWS = 2_000
 
 
-def _column_of_values(params: Gaussians, rows: FloatArray) -> tuple[int, int] | None:
-    """Return the first column of few values of which a component is one or two, and their number;
-    None if none is.
+def _rounding_variances(numbers: FloatArray) -> FloatArray:
+    """Return the variance of the rounding of each column: Δ²/12, where Δ is the least difference of
+    two of its values (Sheppard 1898).
 
-    Two equally frequent values have a variance of a quarter of their squared distance. A component
-    that has most of the variance of the column is not one of its values.
+    A component is not narrower than that. Else the likelihood of a column of few values, such as 0
+    and 1, would rise without end with a component for each value.
     """
-    if len(params.weights) == 1:
-        return None
-    narrowest = params.variances.min(axis=0)
-    for place, column in enumerate(rows.T):
-        values = np.unique(column[~np.isnan(column)])
-        few = 1 < values.size <= _FEW_VALUES
-        if few and narrowest[place] < min(
-            0.3 * np.diff(values).min() ** 2, float(np.nanvar(column)) / 2
-        ):
-            return place, values.size
-    return None
+    some = numbers[:: -(-len(numbers) // _SPACED_ROWS)]
+    steps = [np.diff(np.unique(column[~np.isnan(column)])).min(initial=np.inf) for column in some.T]
+    return np.where(np.isinf(steps), 0.0, steps) ** 2 / 6
 
 
 class MixtureSpec(EMSpec):
@@ -145,14 +134,22 @@ class MixtureSpec(EMSpec):
         plain, weights = split(rows)
         if base.columns.is_empty:
             d = plain.shape[1]
-            base = replace(base, centre=np.zeros(d), scale=np.ones(d))
+            base = replace(base, centre=np.zeros(d))
         numbers = mapped(rows, lambda each: each[:, base.numbers])
         d = base.numbers.size
         if not d:
             return [replace(base, kind="diag")]
-        centred = replace(base, centre=column_moments(split(numbers)[0], weights)[0])
+        centre = column_moments(split(numbers)[0], weights)[0]
+        rounding = _rounding_variances(split(numbers)[0])
+        least = self.settings.reg_covar
         contexts = [
-            replace(centred, kind=kind, scale=scale)
+            replace(
+                base,
+                kind=kind,
+                centre=centre,
+                scale=scale,
+                floor=np.maximum(rounding / scale**2, least),
+            )
             for kind in self._kinds(len(plain), d)
             for scale in self._scales(kind, numbers, base.columns.are_numbers)
         ]
@@ -219,20 +216,9 @@ class MixtureSpec(EMSpec):
         """Return what speaks against taking each selected component for a group."""
         some, weights = split(some_rows(data, self.selection_size, np.random.default_rng(seed)))
         model = found.context.gaussians(found.params)
-        cautions = []
         posterior = self.posterior(found.params, some, found.context)[0]
         fewest, most = group_numbers(model, some, posterior, weights)
-        if fewest < len(model.weights):
-            cautions.append(groups_sentence(fewest, most))
-        few = _column_of_values(model, some)
-        if few is not None:
-            column, n_values = few
-            name = dict(enumerate(self.names)).get(column)
-            warnings.warn(FewValuesWarning(column, name, n_values), stacklevel=users_level())
-            cautions.append(
-                f"Some components are single values of {name or f'column {column}'}, not groups."
-            )
-        return cautions
+        return [groups_sentence(fewest, most)] if fewest < len(model.weights) else []
 
     def _warn_of_units(self, rows: Any, base: MixtureContext, found: Fit, seed: int) -> None:
         """Warn if one column has nearly all of the variance, and components that do not depend on
@@ -271,17 +257,16 @@ class MixtureSpec(EMSpec):
         has_gaps = context.kind == "full" and bool(np.isnan(block[:, : context.scale.size]).any())
         for _ in range(_ROUNDS_OF_GAPS if has_gaps else 1):
             sums = one.sums(block, shares)
-            one = one.m_step(sums, self.settings.reg_covar)
+            one = one.m_step(sums, context.floor)
         return replace(context, prior=sums[:, 0] / count_rows(data))
 
     def _one(self, context: MixtureContext) -> Product:
         """Return one component, that of all rows."""
-        return context.template().m_step(context.prior[:, None], self.settings.reg_covar)
+        return context.template().m_step(context.prior[:, None], context.floor)
 
     def _em(self, data: Any, context: MixtureContext) -> TableEM:
-        settings = self.settings
-        one = self._one(context)
-        return TableEM.of(data, one, context.prior, settings.smoothing, settings.reg_covar)
+        smoothing = self.settings.smoothing
+        return TableEM.of(data, self._one(context), context.prior, smoothing, context.floor)
 
     def learn(
         self, data: Any, context: MixtureContext, k: int, seed: int
@@ -302,19 +287,21 @@ class MixtureSpec(EMSpec):
     def run_from(
         self, start: ProductMixture, data: Any, context: MixtureContext
     ) -> EMResult[ProductMixture]:
-        """Run EM over all rows: with SQUAREM if they are few, else block by block."""
+        """Run EM over all rows, block by block; if they are few, with SQUAREM first."""
         settings = self.settings
-        if len(data) * start.weights.size > _MOST_NUMBERS:
-            step = self.step_on(data, context)
-            return em(step, start, max_iter=settings.max_iter, tol=settings.tol)
-        em_of_rows = self._em(data, context)
-        shares = start.posterior(em_of_rows.block)[0]
-        rounds = max(settings.max_iter // 3, 1)
-        nats = settings.tol * count_rows(data)
-        found, _, n_iter, converged = em_of_rows.run(shares[:, None], rounds, nats)
-        params = em_of_rows.mixture(found[:, 0])
-        likelihood = self._mean_likelihood(params, data, context)
-        return EMResult(params, likelihood, n_iter, converged)
+        max_iter = settings.max_iter
+        done = 0
+        if len(data) * start.weights.size <= _MOST_NUMBERS:
+            em_of_rows = self._em(data, context)
+            shares = start.posterior(em_of_rows.block)[0]
+            nats = settings.tol * count_rows(data)
+            rounds = max((max_iter - 2) // 3, 1)
+            found, _, done, _ = em_of_rows.run(shares[:, None], rounds, nats)
+            start = em_of_rows.mixture(found[:, 0])
+        rest = em(
+            self.step_on(data, context), start, max_iter=max(max_iter - done, 1), tol=settings.tol
+        )
+        return replace(rest, n_iter=done + rest.n_iter)
 
     def _mean_likelihood(self, params: ProductMixture, data: Any, context: MixtureContext) -> float:
         block, weights = split(data)
@@ -348,7 +335,7 @@ class MixtureSpec(EMSpec):
         n_prior = self.settings.smoothing * float(params.share_within(params.weights[None])[0])
         sums = statistics.sums + n_prior * context.prior[:, None]
         counts = statistics.counts + max(n_prior, float(np.finfo(np.float64).tiny))
-        made = params.m_step(sums, self.settings.reg_covar)
+        made = params.m_step(sums, context.floor)
         return replace(made, weights=counts / counts.sum())
 
     def n_parameters(self, params: ProductMixture) -> int:
@@ -453,7 +440,8 @@ class MixtureSpec(EMSpec):
         if k > 1:
             init = f"noisy third moment; {n_clear} of {k} components stand clear of noise"
         info = Info(holder.n_records, n_iter=int(k > 1), converged=n_clear == k, init=init)
-        context = replace(context, centre=np.zeros(holder.n_features), scale=scale, kind=kind)
+        zeros = np.zeros(holder.n_features)
+        context = replace(context, centre=zeros, scale=scale, floor=zeros, kind=kind)
         context = replace(context, prior=np.zeros(context.template().n_sums))
         params = ProductMixture((model.part,), model.weights)
         return Fit(self.ordered(params), context, info)
