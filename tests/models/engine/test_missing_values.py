@@ -42,8 +42,7 @@ def as_matrix(covariance, d):
 
 
 def brute_force(model, rows):
-    """Return posterior, log-densities, and expected sums of x and x xᵀ, row by row.
-    """
+    """Return posterior, log-densities, and expected sums of x and x xᵀ, row by row."""
     (n, d), k = rows.shape, len(model.weights)
     joint, expected, spread = np.zeros((n, k)), np.zeros((n, k, d)), np.zeros((n, k, d, d))
     for i, row in enumerate(rows):

@@ -191,7 +191,9 @@ def test_em_never_lowers_the_height_of_any_start():
     block = product.draw(np.repeat([0, 1, 2], 60), np.random.RandomState(0))
     block[::7, 0] = np.nan
     block[::5, 2] = np.nan
-    one = product.take(np.zeros(1, int)).m_step(product.sums(block, np.ones((180, 3)) / 3), np.full(2, 1e-6))
+    one = product.take(np.zeros(1, int)).m_step(
+        product.sums(block, np.ones((180, 3)) / 3), np.full(2, 1e-6)
+    )
     one = one.take(np.zeros(1, int))
     mean_sums = one.sums(block, np.ones((180, 1)))[:, 0] / 180
     em = TableEM.of(block, one, mean_sums, 0.0, np.zeros(2))
@@ -211,7 +213,9 @@ def test_em_never_lowers_the_height_of_any_start():
 def test_starts_together_are_starts_alone():
     product = random_product(2)
     block = product.draw(np.repeat([0, 1], 100), np.random.RandomState(1))
-    one = product.m_step(product.sums(block, np.full((200, 2), 0.5)), np.full(2, 1e-6)).take(np.zeros(1, int))
+    one = product.m_step(product.sums(block, np.full((200, 2), 0.5)), np.full(2, 1e-6)).take(
+        np.zeros(1, int)
+    )
     mean_sums = one.sums(block, np.ones((200, 1)))[:, 0] / 200
     em = TableEM.of(block, one, mean_sums, 1.0, np.full(2, 1e-6))
     shares = np.random.default_rng(0).dirichlet(np.ones(2), (200, 3))

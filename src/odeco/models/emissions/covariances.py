@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from odeco._util.state import Rule, Sizes, array, require
-from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco._util.types import FloatArray, IndexArray
 
 CovarianceType = Literal["spherical", "diag", "full"]
 
@@ -92,18 +92,6 @@ class Kind(ABC):
         """Return Σ r_h x² for responsibilities r (n x k), in the shape of the covariances."""
 
     @abstractmethod
-    def moved(
-        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
-    ) -> FloatArray:
-        """Return Σ r_h (x − shift)² from Σ r_h x², Σ r_h x and Σ r_h."""
-
-    @abstractmethod
-    def m_step(
-        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
-    ) -> FloatArray:
-        """Return Σ r_h x² / Σ r_h minus the square of the mean offset, plus a floor."""
-
-    @abstractmethod
     def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
         """Return the covariances of k components that all have one covariance matrix, plus a
         floor.
@@ -124,12 +112,6 @@ class Kind(ABC):
     def per_component(self, values: Any) -> Any:
         """Return one value for each component in a shape that goes with the covariances."""
         return values.reshape(-1, *(1,) * (len(self.axes) - 1))
-
-    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
-        """Return the least of the variances in some columns as a multiple of the floor; infinity
-        without columns.
-        """
-        return float(np.min(covariances / floor))
 
 
 class Spherical(Kind):
@@ -164,19 +146,6 @@ class Spherical(Kind):
     def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
         seconds: FloatArray = squares @ shares
         return seconds
-
-    def moved(
-        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
-    ) -> FloatArray:
-        return np.asarray(seconds - 2 * firsts @ shift + counts * (shift @ shift))
-
-    def m_step(
-        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
-    ) -> FloatArray:
-        d = offsets.shape[1]
-        return np.asarray(
-            np.maximum(seconds / totals - np.sum(offsets**2, axis=1), 0.0) / d + floor
-        )
 
     def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
         return np.full(k, np.trace(covariance) / len(covariance) + floor)
@@ -223,16 +192,6 @@ class Diagonal(Kind):
         seconds: FloatArray = shares.T @ (rows * rows)
         return seconds
 
-    def moved(
-        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
-    ) -> FloatArray:
-        return np.asarray(seconds - 2 * firsts * shift + counts[:, None] * shift**2)
-
-    def m_step(
-        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
-    ) -> FloatArray:
-        return np.asarray(np.maximum(seconds / totals[:, None] - offsets**2, 0.0) + floor)
-
     def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
         return np.tile(np.diag(covariance) + floor, (k, 1))
 
@@ -276,9 +235,6 @@ class Diagonal(Kind):
     def raise_to(self, covariances: FloatArray, units: FloatArray, least: float) -> FloatArray:
         """Return covariances with at least this share of their units in every direction."""
         return np.maximum(covariances, least * units)
-
-    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
-        return float(np.min(covariances[:, columns] / floor[columns], initial=np.inf))
 
 
 class Full(Kind):
@@ -332,7 +288,7 @@ class Full(Kind):
         slopes = np.einsum("kij,kj->ki", precisions, means)
         own = np.einsum("kij->ijk", precisions)[self._pairs(rows.shape[1])].copy()
         own[: rows.shape[1]] /= 2
-        densities = rows @ slopes.T
+        densities: FloatArray = rows @ slopes.T
         for some in self._slices(rows):
             densities[some] -= self._products(rows[some]).T @ own
         densities += peaks - 0.5 * np.sum(slopes * means, axis=1)
@@ -368,24 +324,6 @@ class Full(Kind):
         seconds = np.empty((k, d, d))
         seconds[:, first, second] = seconds[:, second, first] = sums.T
         return seconds
-
-    def moved(
-        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
-    ) -> FloatArray:
-        cross = firsts[:, :, None] * shift
-        return np.asarray(
-            seconds
-            - cross
-            - cross.transpose(0, 2, 1)
-            + counts[:, None, None] * np.outer(shift, shift)
-        )
-
-    def m_step(
-        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
-    ) -> FloatArray:
-        covariances = seconds / totals[:, None, None] - offsets[:, :, None] * offsets[:, None, :]
-        symmetric = (covariances + covariances.transpose(0, 2, 1)) / 2
-        return np.asarray(symmetric + floor * np.eye(offsets.shape[1]))
 
     def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
         return np.tile(covariance + floor * np.eye(len(covariance)), (k, 1, 1))
@@ -457,13 +395,6 @@ class Full(Kind):
     def shape_noise(self, noise: FloatArray, labels: IndexArray, covariances: FloatArray) -> None:
         for component, root in enumerate(np.linalg.cholesky(covariances)):
             noise[labels == component] = noise[labels == component] @ root.T
-
-    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
-        if not columns.any():
-            return math.inf
-        roots = np.sqrt(floor[columns])
-        chosen = covariances[:, columns][..., columns]
-        return float(np.linalg.eigvalsh(chosen / np.outer(roots, roots)).min())
 
 
 #: Every kind by its name, the one with the fewest parameters first.

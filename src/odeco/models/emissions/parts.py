@@ -61,7 +61,8 @@ class Part(State, ABC):
     @abstractmethod
     def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return the likeliest parameters for sums; `floor` is added to the variances of
-        numbers."""
+        numbers.
+        """
 
     @abstractmethod
     def draw(self, labels: IndexArray, random: np.random.RandomState) -> FloatArray:

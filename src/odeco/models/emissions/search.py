@@ -1,10 +1,10 @@
 """The search for the best components of a table: starts of several kinds, then swaps.
 
 Twelve starts compete: the third moment once, the others in turn k-means++ on plain, whitened and
-randomly weighted columns, and a soft partition by random directions. The lower half is dropped after three rounds
-of EM. Then components of the best are swapped (one is given up, another is cut in two), in batches,
-until two batches in a row gain nothing; until one does if half of the starts that were not dropped
-found the same.
+randomly weighted columns, and a soft partition by random directions. The lower half is dropped
+after three rounds of EM. Then components of the best are swapped (one is given up, another is cut
+in two), in batches, until two batches in a row gain nothing; until one does if half of the starts
+that were not dropped found the same.
 
 All starts of a batch are one product: their components stand side by side, and responsibilities for
 a row sum to one for each start. Parts need no coordinates for SQUAREM, as responsibilities are
@@ -132,7 +132,9 @@ class TableEM:
     def mixture(self, shares: FloatArray) -> ProductMixture:
         """Return the components of responsibilities, rows x k."""
         made: Product = self.spread(shares.shape[1])
-        for _ in range(2):  # the second knows the first: its missing numbers, and how far apart it is
+        for _ in range(
+            2
+        ):  # the second knows the first: its missing numbers, and how far apart it is
             made, log_weights = self.m_step(shares[:, None], made)
         return ProductMixture(made.parts, np.exp(log_weights[0]))
 

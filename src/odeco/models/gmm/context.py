@@ -43,9 +43,7 @@ class MixtureContext(State):
 
     columns: Columns = part_field(Columns, default=Columns())
     centre: FloatArray = array_field("numbers", default=np.zeros(0))
-    scale: FloatArray = array_field(
-        "numbers", low=MIN_SCALE, high=MAX_SCALE, default=np.zeros(0)
-    )
+    scale: FloatArray = array_field("numbers", low=MIN_SCALE, high=MAX_SCALE, default=np.zeros(0))
     floor: FloatArray = array_field("numbers", low=0, default=np.zeros(0))
     kind: str = array_field(kind="U", default="")
     located: str = array_field(kind="U", default="")

@@ -67,11 +67,11 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     The rows of a table may have numbers, categories and counts (see *Tables*).
 
     The third moment, without the part of the noise, is a tensor whose components are the means (Hsu
-    and Kakade 2013). One pass finds all of them. As components may not be spheres, a few random
-    starts by k-means++ compete with it on a part of the rows (successive halving), and components
-    of the best are swapped (one given up, another cut in two); EM over all rows goes on from there.
-    Other seeds may give other components where rows do not determine them:
-    `split_half` shows which of them random halves of the rows have too.
+    and Kakade 2013). As components may not be spheres, random starts compete with it on a part of
+    the rows, and components of the best are swapped (one given up, another cut in two); EM over all
+    rows goes on from there. Every component has a prior, of about one row. Other seeds may give
+    other components where rows do not determine them: `split_half` shows which of them random
+    halves of the rows have too.
 
     Parameters
     ----------
@@ -84,32 +84,33 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         Whether a component has one variance, one for each feature, or a covariance matrix. By
         default it has a matrix if there are at most 100 features and twice as many rows as features
         for each component (for each of five while k is selected), else variances; private mixtures
-        are spheres by default. ``"auto"`` takes the kind with the highest likelihood of held-out
-        rows, each with its own number of components if that is ``"auto"``, which takes some ten
-        times as long. A stream has the kind of its first block.
+        are spheres by default. ``"auto"`` takes the kind that is best by the Bayesian information
+        criterion, each with its best number of components if that is ``"auto"``. A stream has the
+        kind of its first block.
     max_iter : int
         The largest number of EM iterations over all rows.
     tol : float
         EM ends when an iteration raises the mean log-likelihood of a row by less than this.
     reg_covar : float
         Every variance gets this share of the variance of its feature in all rows, so that none is
-        zero. The variance of a sphere gets this share of the mean variance of the features.
+        zero, or Δ²/6 if that is more, where Δ is the least difference of two values of the feature:
+        components are not narrower than numbers are rounded (Sheppard 1898).
     standardize : bool or "auto"
-        Whether features are divided by their standard deviations first. Parameters, scores and
-        samples are in the units of the rows all the same. ``"auto"`` tries it if the ranges of
-        features differ by more than a factor of 100, and takes the better of both mixtures by the
-        Bayesian information criterion; private rows are then taken as they are. With True, a
-        private mixture chooses centres and scales of columns under privacy: it needs
+        Whether spheres are spheres of features that are divided by their standard deviations; other
+        kinds do not depend on units. Parameters, scores and samples are in the units of the rows
+        all the same. ``"auto"`` compares both by the Bayesian information criterion if the ranges
+        of features differ by more than a factor of 100; private rows are then taken as they are.
+        With True, a private mixture chooses centres and scales of columns under privacy: it needs
         ``norm_bound="auto"``.
     n_starts : int
-        Number of starts by k-means++ beside those of the third moment; twice this number if rows
-        are few.
+        ``2 n_starts + 2`` starts compete: the third moment once, the others in turn k-means++ on
+        plain, whitened and randomly weighted columns, and random directions.
     columns : dict of str to str, optional
         What columns of a table are, by their names: ``"number"``, ``"category"``, ``"count"`` or
         ``"ignore"``. By default it follows from their types and values, see *Tables*.
     smoothing : float
-        For tables with categories or counts: the prior of a component, as a number of rows that are
-        as all rows are.
+        The prior of a component, as a number of rows that are as all rows are. It counts less by
+        the share of the standard deviation of rows that is left within components.
     epsilon, delta : float, optional
         With both, the mixture is private: the result of `fit` is (ε, δ)-differentially private. δ
         must be below one over the number of rows. See *Private mixtures*.
@@ -134,7 +135,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         The mixture, as in scikit-learn's `GaussianMixture`; largest component first. Spheres of
         standardised features have one variance for each feature.
     scale_ : array or None
-        The standard deviations that features were divided by; None if they were not standardised.
+        The standard deviations that numbers were divided by for the fit; None for spheres in the
+        units of the rows.
     n_components_ : int
         Number of components.
     covariance_type_ : str
@@ -168,8 +170,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
 
     Notes
     -----
-    The third moment identifies at most d + 1 components in d dimensions. For more, all starts are
-    by k-means++.
+    The third moment identifies at most d + 1 components in d dimensions. For more, the other starts
+    compete alone.
 
     `partial_fit` starts from the first 20,000 rows; each 8,192 that follow take one step of online
     EM, and no row is stored longer than that. Fewer rows give exactly what `fit` gives. The result
@@ -181,21 +183,19 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     rows (Little and Rubin 2019). Starts use the means of columns in their place. Every column must
     have a value.
 
-    If rows were not standardised, and one column has 90 % of the variance, `fit` also looks for
-    components that do not depend on units, and warns (`odeco.DominantColumnWarning`) if they are
-    others. `partial_fit` does so when its first block is complete. Up to 20,000 rows, the fit does
-    not depend on the order in which rows are listed.
+    If spheres are in the units of the rows, and one column has 90 % of the variance, `fit` also
+    looks for components that do not depend on units, and warns (`odeco.DominantColumnWarning`) if
+    they are others. `partial_fit` does so when its first block is complete. Up to 20,000 rows, the
+    fit does not depend on the order in which rows are listed.
 
     **Tables** of pandas, polars or pyarrow, dicts of columns and files whose columns are not all
     numbers are taken as they are. Strings, yes and no, and categoricals are categories, and so are
     numbers with at most ten values that occur five times each on average. Constants, counters of
     rows, dates, and texts with more values than ten and a twentieth of the rows are left out. In
     a component, columns of different kinds are independent: `means_` and `covariances_` are those
-    of the numbers, which are standardised for the fit. With ``covariance_type="auto"`` kinds are
-    compared by the Bayesian information criterion, and so are components in which the means of
-    numbers depend on one category of at most four values (the location model of Krzanowski 1975).
-    ``2 n_starts + 2`` starts compete, and components of the best are swapped. A category that did
-    not occur in the fit counts as missing in new rows.
+    of the numbers. With ``covariance_type="auto"`` components are also compared in which the means
+    of numbers depend on one category of at most four values (the location model of Krzanowski
+    1975). A category that did not occur in the fit counts as missing in new rows.
 
     **Private mixtures.** With `epsilon`, `delta` and `norm_bound`, noisy sums over rows are all
     that is learnt from them: the second moment, the third moment of rows whitened by it, and the
@@ -257,12 +257,12 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         ),
         option="--standardize",
     )
-    n_starts: int = param(5, count(0, 1000), "The number of starts by k-means++.")
+    n_starts: int = param(5, count(0, 1000), "Half of the number of starts, less one.")
     columns: Mapping[str, str] | None = param(None, COLUMN_KINDS)
     smoothing: float = param(
         1.0,
         number(),
-        "For tables with categories or counts: the prior of a component, as a number of rows.",
+        "The prior of a component, as a number of rows.",
         option="--smoothing",
     )
     n_jobs: int | None = param(None, N_JOBS)
@@ -280,7 +280,9 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         lambda fit: _in_own_units(fit).covariance_type, "The kind of the covariances."
     )
     scale_ = fitted(_scale, "What features were divided by, or None.")
-    lower_bound_ = fitted("info.log_likelihood", "The mean log-likelihood of a row.")
+    lower_bound_ = fitted(
+        "info.log_likelihood", "The mean log-likelihood of a row before the last iteration."
+    )
 
     columns_ = fitted(
         lambda fit: dict(
@@ -297,7 +299,7 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     categories_ = fitted(lambda fit: _columns(fit).categories, "The categories of each column.")
     probabilities_ = fitted(
         lambda fit: fit.context.probabilities(fit.params),
-        "The probabilities of the categories of each column, k x categories."
+        "The probabilities of the categories of each column, k x categories.",
     )
     rates_ = fitted(_rates, "The mean of each column of counts in each component.")
 

@@ -20,7 +20,6 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import check_columns
 from odeco.models.emissions.categorical import CategoricalPart
 from odeco.models.emissions.covariances import COVARIANCE_TYPES, KINDS, CovarianceType
-from odeco.models.emissions.gaussians import Gaussians
 from odeco.models.emissions.product import Product, ProductMixture, ProductStatistics
 from odeco.models.emissions.search import Search, TableEM
 from odeco.models.engine.description import Description
@@ -139,6 +138,7 @@ class MixtureSpec(EMSpec):
         d = base.numbers.size
         if not d:
             return [replace(base, kind="diag")]
+        deviations = np.asarray(column_scale(numbers, True))
         centre = column_moments(split(numbers)[0], weights)[0]
         rounding = _rounding_variances(split(numbers)[0])
         least = self.settings.reg_covar
@@ -151,7 +151,7 @@ class MixtureSpec(EMSpec):
                 floor=np.maximum(rounding / scale**2, least),
             )
             for kind in self._kinds(len(plain), d)
-            for scale in self._scales(kind, numbers, base.columns.are_numbers)
+            for scale in self._scales(kind, numbers, deviations, base.columns.are_numbers)
         ]
         if self.settings.covariance_type != "auto":
             return contexts
@@ -177,19 +177,20 @@ class MixtureSpec(EMSpec):
             return ["diag"]
         return list(COVARIANCE_TYPES) if correlated else list(COVARIANCE_TYPES[:-1])
 
-    def _scales(self, kind: str, numbers: Any, are_all: bool) -> list[FloatArray]:
+    def _scales(
+        self, kind: str, numbers: Any, deviations: FloatArray, are_all: bool
+    ) -> list[FloatArray]:
         """Return what numbers may be divided by: their own standard deviations, or one for all
         columns, which leaves spheres what they are.
         """
         asked = self.settings.standardize
-        own = np.asarray(column_scale(numbers, True))
         if kind != "spherical" or asked is True or not are_all:
-            return [own]
+            return [deviations]
         varies = column_ranges(split(numbers)[0]) > 0
-        common = math.sqrt(np.mean(np.where(varies, own, 0.0) ** 2)) or 1.0
-        scales = [np.full(own.size, common)]
+        common = math.sqrt(np.mean(np.where(varies, deviations, 0.0) ** 2)) or 1.0
+        scales = [np.full(deviations.size, common)]
         if asked == "auto" and column_scale(numbers, "auto") is not None:
-            scales.append(own)
+            scales.append(deviations)
         return scales
 
     def _bic(self, rows: Any, context: MixtureContext, seed: int) -> float:

@@ -134,6 +134,7 @@ def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArra
 #: Iterations of k-means after the seeds of k-means++.
 _ROUNDS = 10
 
+
 def can_be_spectral(n_components: int, n_features: int) -> bool:
     """Tell whether a third moment identifies k means: they span k − 1 dimensions, of which there
     are d.
