@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from odeco._util.stages import LOG
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.emissions.parts import normalize
 from odeco.models.emissions.product import Product, ProductMixture
@@ -159,6 +160,7 @@ class TableEM:
         running = np.arange(shares.shape[1])
         before = self.spread(running.size * k)
         for n_round in range(1, max_rounds + 1):
+            LOG.debug("EM iteration %d", 3 * n_round)
             first, first_height = self.e_step(*self.m_step(shares, before))
             there = self.m_step(first, before)
             second, height = self.e_step(*there)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
@@ -46,9 +46,6 @@ from odeco.models.gmm.groups import group_numbers, groups_sentence
 from odeco.models.gmm.private import find_private_mixture
 from odeco.privacy.report import PrivacyReport
 
-if TYPE_CHECKING:
-    from odeco.models.gmm.estimator import TensorMixture
-
 #: Covariance matrices are used for at most this many numbers, and by default only if a component
 #: has twice as many rows as numbers on average. While k is selected, this many components count.
 _MOST_CORRELATED, _ROWS_PER_FEATURE, _COMPONENTS_TO_SELECT = 100, 2, 5
@@ -62,8 +59,8 @@ _MOST_COMPARED, _WORSE = 8, 10.0
 #: For the selection of k, this many starts, and no swaps.
 _BRIEF_STARTS = 4
 
-#: All responsibilities are kept while there are at most this many; else EM goes block by block.
-_MOST_NUMBERS = 2**19
+#: Of fewer iterations, none is extrapolated.
+_LEAST_ITER = 4
 
 #: What is expected of missing numbers in one component is iterated this often.
 _ROUNDS_OF_GAPS = 20
@@ -85,17 +82,26 @@ def _rounding_variances(numbers: FloatArray) -> FloatArray:
 
 
 class MixtureSpec(EMSpec):
-    """Mixtures of rows of numbers, and of tables with several kinds of columns."""
+    """Mixtures of rows of numbers, and of tables with several kinds of columns.
+
+    Attributes
+    ----------
+    most_together : int
+        All responsibilities are kept, and extrapolated, while there are at most this many.
+    is_brief : bool
+        Whether fewer starts are made, and no swaps.
+    """
 
     Params: ClassVar = ProductMixture
     Statistics: ClassVar = ProductStatistics
     Context: ClassVar = MixtureContext
     trial_size: ClassVar[int] = 2_000
     mechanism = "second moment, whitened third moment, and an EM iteration"
-    private_needs = ("norm_bound",)
+    private_needs: ClassVar[tuple[str, ...]] = ("norm_bound",)
+    most_together: ClassVar[int] = 2**19
     is_brief: bool = False
 
-    settings: TensorMixture
+    settings: Any
 
     def check_rows(self, rows: Any, where: str, n_features: int) -> None:
         """Require encoded rows, in which NaN is missing."""
@@ -248,6 +254,17 @@ class MixtureSpec(EMSpec):
         variances = column_moments(plain, weights)[1]
         warn_of_dominant_column(variances, self.names, k, agreement)
 
+    @property
+    def n_starts(self) -> int:
+        """The number of starts that compete."""
+        return _BRIEF_STARTS if self.is_brief else 2 * self.settings.n_starts + 2
+
+    @property
+    def covariance_type(self) -> str | None:
+        """The kind of covariances that is asked for."""
+        asked: str | None = self.settings.covariance_type
+        return asked
+
     def update_context(self, context: MixtureContext, data: Any) -> MixtureContext:
         """Return the context with the mean features of the first rows."""
         if context.prior.size:
@@ -279,9 +296,8 @@ class MixtureSpec(EMSpec):
             return "all rows", EMResult(one, self._mean_likelihood(one, data, context), 0, True)
         with one_blas_thread():
             em_of_trial = self._em(self.trial(data, k, rng), context)
-            n_starts = _BRIEF_STARTS if self.is_brief else 2 * self.settings.n_starts + 2
             search = Search.of(em_of_trial, k, rng)
-            shares, name = search.best(n_starts, with_swaps=not self.is_brief)
+            shares, name = search.best(self.n_starts, with_swaps=not self.is_brief)
             found = self.run_from(em_of_trial.mixture(shares), data, context)
         return name, replace(found, params=self.ordered(found.params))
 
@@ -292,16 +308,14 @@ class MixtureSpec(EMSpec):
         settings = self.settings
         max_iter = settings.max_iter
         done = 0
-        if len(data) * start.weights.size <= _MOST_NUMBERS:
+        if len(data) * start.weights.size <= self.most_together and max_iter > _LEAST_ITER:
             em_of_rows = self._em(data, context)
             shares = start.posterior(em_of_rows.block)[0]
             nats = settings.tol * count_rows(data)
-            rounds = max((max_iter - 2) // 3, 1)
+            rounds = (max_iter - _LEAST_ITER) // 3 + 1
             found, _, done, _ = em_of_rows.run(shares[:, None], rounds, nats)
             start = em_of_rows.mixture(found[:, 0])
-        rest = em(
-            self.step_on(data, context), start, max_iter=max(max_iter - done, 1), tol=settings.tol
-        )
+        rest = em(self.step_on(data, context), start, max_iter=max_iter - done, tol=settings.tol)
         return replace(rest, n_iter=done + rest.n_iter)
 
     def _mean_likelihood(self, params: ProductMixture, data: Any, context: MixtureContext) -> float:
@@ -379,7 +393,7 @@ class MixtureSpec(EMSpec):
         is_scaled = context.numbers.size == context.centre.size
         require(is_scaled, "it must have a centre and a scale for each column of numbers")
         require(context.kind in KINDS, "its covariances must be of a known kind")
-        is_asked = self.settings.covariance_type in (None, "auto", context.kind)
+        is_asked = self.covariance_type in (None, "auto", context.kind)
         require(is_asked, "its covariances must be of the kind that its settings name")
         like = context.template()
         require(
