@@ -723,7 +723,9 @@ def test_an_index_among_the_columns_is_named_and_warned_of(clusters, capsys):
         assert "Columns used: id, width, height, mass." in shown
         assert "'id' rises or falls with every row, as an id or a time does." in shown
         assert "Column 0, 'id', outweighs all others" in said
-    shown, said = learn(capsys, "mixture", clusters[0], "-k", 3, "--standardize", "yes")
+    shown, said = learn(
+        capsys, "mixture", clusters[0], "-k", 3, "--covariance", "spherical", "--standardize", "yes"
+    )
     assert "Columns were standardised" in shown
     assert said == "reading learning checking on halves describing"
 

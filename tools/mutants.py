@@ -710,10 +710,9 @@ MUTANTS = [
     Mutant(
         "latent classes: an unknown answer is an error that names it",
         "models/lca/estimator.py",
-        "return HeldAnswers(context.questions.indicators(codes), context.questions, groups), context",
+        "return HeldAnswers(questions.indicators(codes), questions, groups), context",
         "check_known(codes, columns_of(X), self._names())\n"
-        "        return HeldAnswers(context.questions.indicators(codes), context.questions, "
-        "groups), context",
+        "        return HeldAnswers(questions.indicators(codes), questions, groups), context",
         "test_information_flow.py",
         "depends and latent",
     ),

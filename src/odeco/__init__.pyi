@@ -19,7 +19,6 @@ from odeco.decompose.symmetric import decompose as decompose
 from odeco.errors import ClusterError as ClusterError
 from odeco.errors import ConvergenceWarning as ConvergenceWarning
 from odeco.errors import DominantColumnWarning as DominantColumnWarning
-from odeco.errors import FewValuesWarning as FewValuesWarning
 from odeco.errors import FileFormatError as FileFormatError
 from odeco.errors import MisfitWarning as MisfitWarning
 from odeco.errors import NothingFoundError as NothingFoundError

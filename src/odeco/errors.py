@@ -96,35 +96,6 @@ class MisfitWarning(UserWarning):
         )
 
 
-class FewValuesWarning(UserWarning):
-    """Components of a mixture are values of one column, such as 0 and 1, and not clusters.
-
-    Attributes
-    ----------
-    column : int
-        The column, counted from 0.
-    name : str or None
-        Its name, if it has one.
-    n_values : int
-        How many different values it has.
-    """
-
-    def __init__(self, column: int, name: str | None, n_values: int) -> None:
-        self.column = column
-        self.name = name
-        self.n_values = n_values
-        called = f"Column {column}" if name is None else f"Column {column}, {name!r},"
-        super().__init__(
-            f"{called} has {n_values} different values, and a component is one or two of them. "
-            "Such components are found in any column of few values, so their number says nothing "
-            "about clusters. Leave the column out, or use LatentClasses for categories."
-        )
-
-    def called(self, name: str) -> FewValuesWarning:
-        """Return the same warning with a name for the column."""
-        return FewValuesWarning(self.column, name, self.n_values)
-
-
 class FileFormatError(ValueError):
     """A file is damaged, holds something else, or was written by another version of odeco."""
 

@@ -30,7 +30,7 @@ from odeco.cli.terminal import output_failure, reason_of
 from odeco.decompose.files import RESULT_KINDS, AnyResult
 from odeco.decompose.result import AsymmetricDecomposition
 from odeco.display.tables import coordinate_labels, numbers_of, printable
-from odeco.errors import DominantColumnWarning, FewValuesWarning
+from odeco.errors import DominantColumnWarning
 from odeco.io.coerce import files_of
 from odeco.io.tables import kind_of, open_text, read_cells
 from odeco.privacy.report import PrivacyReport
@@ -62,7 +62,7 @@ def columns_called(labels: Sequence[str] | None) -> Iterator[None]:
     show = warnings.showwarning
 
     def show_called(message: Warning | str, *more: Any, **further: Any) -> None:
-        if labels is not None and isinstance(message, DominantColumnWarning | FewValuesWarning):
+        if labels is not None and isinstance(message, DominantColumnWarning):
             message = message.called(labels[message.column])
         show(message, *more, **further)
 

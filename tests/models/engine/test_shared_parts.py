@@ -101,7 +101,7 @@ def test_the_best_start_is_the_one_that_is_highest_after_a_few_steps():
     assert -0.3 < best.params < 0
 
 
-def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0, last=None):
+def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0):
     """Return a `learn` of components of four parameters: real ones gain, others gain 1/2 inside and
     lose outside.
     """
@@ -111,7 +111,7 @@ def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0, last=None
         excess = 4 * max(k - truth, 0)
         rows = np.full(n, (real + spurious * excess) / n)
         rows[~kept] -= (spurious + 5 / 8) * excess / n  # held-out rows lose 5/8 for each parameter
-        return rows, 4 * k, k == last
+        return rows, 4 * k
 
     return learn
 
@@ -124,7 +124,6 @@ def test_the_smallest_number_is_selected_that_none_of_the_next_three_beats(truth
     assert chosen.n_components == truth
     assert chosen.near_ties == (truth,)
     assert set(chosen.tried) == set(range(1, truth + 4))
-    assert not chosen.is_last
 
 
 def test_a_component_must_gain_on_rows_learnt_from_and_on_held_out_rows():
@@ -146,21 +145,12 @@ def test_components_that_only_show_together_are_found_three_ahead(hidden, select
     )
 
 
-def test_no_number_is_tried_beyond_one_after_which_likelihoods_say_nothing():
-    chosen = select_number(
-        planted_likelihood(7, gain=40, last=3), fold_numbers(np.arange(1000)), most=20
-    )
-    assert chosen.n_components == 3
-    assert max(chosen.tried) == 3
-    assert chosen.is_last
-
-
 def test_larger_tables_are_held_out_in_fewer_folds_and_scores_stay_comparable():
     fits = []
 
     def learn(k, kept):
         fits.append(kept.mean())
-        return np.full(20_000, -1.0), 4 * k, False
+        return np.full(20_000, -1.0), 4 * k
 
     chosen = select_number(learn, fold_numbers(np.arange(20_000)), most=2)
     assert fits == [1.0, 1.0, 0.8]

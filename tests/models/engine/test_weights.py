@@ -10,10 +10,11 @@ from scipy import sparse
 from odeco.cli.models import MODELS
 from odeco.datasets import planted_topics
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
-from odeco.models.emissions.gaussians import Gaussians
+from odeco.models.emissions.normal import GaussianPart
+from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.rows import Weighted, split
 from odeco.models.engine.stream import BlockStream
-from odeco.models.gmm.start import second_moment, span_of, third_moment
+from odeco.models.gmm.start import span_of, third_moment
 
 N = 240
 LENGTH = 8
@@ -384,7 +385,7 @@ def test_the_moments_of_starts_are_those_of_repeated_rows():
     rng = np.random.default_rng(1)
     rows, weights = mixture_rows(rng), rng.integers(0, 4, N)
     weighted, repeated = Weighted(rows, weights.astype(float)), np.repeat(rows, weights, axis=0)
-    one, other = second_moment(weighted), second_moment(repeated)
+    one, other = SecondMoment.of_block(weighted), SecondMoment.of_block(repeated)
     np.testing.assert_allclose(one.mean, other.mean, rtol=ROUNDING)
     np.testing.assert_allclose(one.covariance, other.covariance, rtol=ROUNDING, atol=ROUNDING)
     assert one.n_rows == other.n_rows
@@ -504,4 +505,4 @@ def test_a_mixture_of_elongated_rows_by_weights_is_that_of_its_definition():
     floor = model.reg_covar * np.diag(covariance)
     np.testing.assert_allclose(model.means_[0], mean, rtol=1e-12)
     np.testing.assert_allclose(model.covariances_[0], covariance + np.diag(floor), rtol=1e-10)
-    assert isinstance(model._learnt.fit.params, Gaussians)
+    assert isinstance(model._learnt.fit.params.numbers, GaussianPart)

@@ -156,7 +156,7 @@ def test_every_part_learns_what_it_draws():
     labels = np.repeat([0, 1], 40_000)
     block = product.draw(labels, np.random.RandomState(0))
     shares = np.eye(2)[labels]
-    found = product.m_step(product.sums(block, shares), 0.0)
+    found = product.m_step(product.sums(block, shares), np.zeros(2))
     # Standard errors are at most 3 / √40,000 = 0.015 of squares of numbers, less of all others.
     for part, own in zip(product.parts, found.parts, strict=True):
         for name in ("means", "covariances", "rates", "probabilities"):
@@ -191,10 +191,12 @@ def test_em_never_lowers_the_height_of_any_start():
     block = product.draw(np.repeat([0, 1, 2], 60), np.random.RandomState(0))
     block[::7, 0] = np.nan
     block[::5, 2] = np.nan
-    one = product.take(np.zeros(1, int)).m_step(product.sums(block, np.ones((180, 3)) / 3), 1e-6)
+    one = product.take(np.zeros(1, int)).m_step(
+        product.sums(block, np.ones((180, 3)) / 3), np.full(2, 1e-6)
+    )
     one = one.take(np.zeros(1, int))
     mean_sums = one.sums(block, np.ones((180, 1)))[:, 0] / 180
-    em = TableEM.of(block, one, mean_sums, 0.0, 0.0)
+    em = TableEM.of(block, one, mean_sums, 0.0, np.zeros(2))
     shares = np.random.default_rng(0).dirichlet(np.ones(3), (180, 4))
     before = em.spread(12)
     heights = np.full(4, -np.inf)
@@ -211,9 +213,11 @@ def test_em_never_lowers_the_height_of_any_start():
 def test_starts_together_are_starts_alone():
     product = random_product(2)
     block = product.draw(np.repeat([0, 1], 100), np.random.RandomState(1))
-    one = product.m_step(product.sums(block, np.full((200, 2), 0.5)), 1e-6).take(np.zeros(1, int))
+    one = product.m_step(product.sums(block, np.full((200, 2), 0.5)), np.full(2, 1e-6)).take(
+        np.zeros(1, int)
+    )
     mean_sums = one.sums(block, np.ones((200, 1)))[:, 0] / 200
-    em = TableEM.of(block, one, mean_sums, 1.0, 1e-6)
+    em = TableEM.of(block, one, mean_sums, 1.0, np.full(2, 1e-6))
     shares = np.random.default_rng(0).dirichlet(np.ones(2), (200, 3))
     together = em.run(shares, 50, 1e-3)[1]
     alone = [em.run(shares[:, [start]], 50, 1e-3)[1][0] for start in range(3)]
@@ -260,7 +264,7 @@ def test_located_means_are_learnt():
     part = random_located(2)
     labels = np.repeat([0, 1], 40_000)
     block = part.draw(labels, np.random.RandomState(0))
-    found = part.m_step(part.sums(block, np.eye(2)[labels]), 0.0)
+    found = part.m_step(part.sums(block, np.eye(2)[labels]), np.zeros(2))
     np.testing.assert_allclose(found.chances, part.chances, atol=0.02)
     # The rarest category has some hundreds of rows: standard errors of 0.1.
     np.testing.assert_allclose(found.covariances, part.covariances, atol=0.15)

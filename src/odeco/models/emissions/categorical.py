@@ -86,7 +86,7 @@ class CategoricalPart(Part):
         sums: FloatArray = block.T @ shares
         return sums
 
-    def m_step(self, sums: FloatArray, floor: float) -> Self:  # noqa: ARG002 - of all parts
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:  # noqa: ARG002 - of all parts
         """Return the shares of the categories; those of a column without rows stay."""
         totals = self.by_column(sums.T)[:, self.owners]
         known = totals > 0

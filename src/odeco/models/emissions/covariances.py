@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import lapack
 
 from odeco._util.state import Rule, Sizes, array, require
-from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco._util.types import FloatArray, IndexArray
 
 CovarianceType = Literal["spherical", "diag", "full"]
 
@@ -31,6 +32,10 @@ _LARGEST_VARIANCE = LARGEST_IN_FILE**2
 
 #: Logarithms of variances are cut to this size when they are extrapolated.
 _LARGEST_LOG = 300
+
+
+#: Products of columns are computed for as many rows at a time as have about this many.
+_PRODUCTS_AT_A_TIME = 2**20
 
 
 class Kind(ABC):
@@ -87,18 +92,6 @@ class Kind(ABC):
         """Return Σ r_h x² for responsibilities r (n x k), in the shape of the covariances."""
 
     @abstractmethod
-    def moved(
-        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
-    ) -> FloatArray:
-        """Return Σ r_h (x − shift)² from Σ r_h x², Σ r_h x and Σ r_h."""
-
-    @abstractmethod
-    def m_step(
-        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
-    ) -> FloatArray:
-        """Return Σ r_h x² / Σ r_h minus the square of the mean offset, plus a floor."""
-
-    @abstractmethod
     def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
         """Return the covariances of k components that all have one covariance matrix, plus a
         floor.
@@ -109,10 +102,8 @@ class Kind(ABC):
         """Return the variance of each feature in each component, k x d."""
 
     def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
-        """Return the covariances of rows whose columns are multiplied by `scale`; spheres become
-        axis-aligned.
-        """
-        return covariances.reshape(len(covariances), -1) * scale**2
+        """Return the covariances of rows whose columns are multiplied by `scale`."""
+        return covariances * scale**2
 
     def shape_noise(self, noise: FloatArray, labels: IndexArray, covariances: FloatArray) -> None:
         """Give standard normal rows the covariance of the component of each label, in place."""
@@ -121,12 +112,6 @@ class Kind(ABC):
     def per_component(self, values: Any) -> Any:
         """Return one value for each component in a shape that goes with the covariances."""
         return values.reshape(-1, *(1,) * (len(self.axes) - 1))
-
-    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
-        """Return the least of the variances in some columns as a multiple of the floor; infinity
-        without columns.
-        """
-        return float(np.min(covariances / floor))
 
 
 class Spherical(Kind):
@@ -162,24 +147,16 @@ class Spherical(Kind):
         seconds: FloatArray = squares @ shares
         return seconds
 
-    def moved(
-        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
-    ) -> FloatArray:
-        return np.asarray(seconds - 2 * firsts @ shift + counts * (shift @ shift))
-
-    def m_step(
-        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
-    ) -> FloatArray:
-        d = offsets.shape[1]
-        return np.asarray(
-            np.maximum(seconds / totals - np.sum(offsets**2, axis=1), 0.0) / d + floor
-        )
-
     def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
         return np.full(k, np.trace(covariance) / len(covariance) + floor)
 
     def variances(self, covariances: FloatArray, d: int) -> FloatArray:
         return np.broadcast_to(covariances[:, None], (len(covariances), d))
+
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        if np.all(scale == scale[:1]):
+            return np.asarray(covariances * scale[0] ** 2)
+        return np.asarray(covariances[:, None] * scale**2)
 
 
 class Diagonal(Kind):
@@ -214,16 +191,6 @@ class Diagonal(Kind):
     def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
         seconds: FloatArray = shares.T @ (rows * rows)
         return seconds
-
-    def moved(
-        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
-    ) -> FloatArray:
-        return np.asarray(seconds - 2 * firsts * shift + counts[:, None] * shift**2)
-
-    def m_step(
-        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
-    ) -> FloatArray:
-        return np.asarray(np.maximum(seconds / totals[:, None] - offsets**2, 0.0) + floor)
 
     def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
         return np.tile(np.diag(covariance) + floor, (k, 1))
@@ -268,9 +235,6 @@ class Diagonal(Kind):
     def raise_to(self, covariances: FloatArray, units: FloatArray, least: float) -> FloatArray:
         """Return covariances with at least this share of their units in every direction."""
         return np.maximum(covariances, least * units)
-
-    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
-        return float(np.min(covariances[:, columns] / floor[columns], initial=np.inf))
 
 
 class Full(Kind):
@@ -320,34 +284,46 @@ class Full(Kind):
         factors: Any,
         peaks: FloatArray,
     ) -> FloatArray:
-        densities = np.empty((len(rows), len(means)))
-        for component, (factor, mean) in enumerate(zip(factors, means, strict=True)):
-            white = (rows - mean) @ factor
-            densities[:, component] = np.einsum("ij,ij->i", white, white)
-        densities *= -0.5
-        densities += peaks
+        precisions = factors @ factors.transpose(0, 2, 1)
+        slopes = np.einsum("kij,kj->ki", precisions, means)
+        own = np.einsum("kij->ijk", precisions)[self._pairs(rows.shape[1])].copy()
+        own[: rows.shape[1]] /= 2
+        densities: FloatArray = rows @ slopes.T
+        for some in self._slices(rows):
+            densities[some] -= self._products(rows[some]).T @ own
+        densities += peaks - 0.5 * np.sum(slopes * means, axis=1)
         return densities
 
+    @staticmethod
+    def _pairs(d: int) -> tuple[IndexArray, IndexArray]:
+        """Return all pairs of columns, those of a column with itself first."""
+        diagonal = np.arange(d)
+        rows, columns = np.triu_indices(d, 1)
+        return np.append(diagonal, rows), np.append(diagonal, columns)
+
+    def _products(self, rows: FloatArray) -> FloatArray:
+        """Return the products of all pairs of columns, pairs x rows."""
+        columns = np.ascontiguousarray(rows.T)
+        first, second = self._pairs(len(columns))
+        products: FloatArray = columns[first]
+        products *= columns[second]
+        return products
+
+    @staticmethod
+    def _slices(rows: FloatArray) -> Iterator[slice]:
+        """Yield slices of rows whose products have about `_PRODUCTS_AT_A_TIME` numbers."""
+        size = max(_PRODUCTS_AT_A_TIME // rows.shape[1] ** 2, 1)
+        return (slice(start, start + size) for start in range(0, len(rows), size))
+
     def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
-        return np.stack([(rows * share[:, None]).T @ rows for share in shares.T])
-
-    def moved(
-        self, seconds: FloatArray, firsts: FloatArray, counts: FloatArray, shift: FloatArray
-    ) -> FloatArray:
-        cross = firsts[:, :, None] * shift
-        return np.asarray(
-            seconds
-            - cross
-            - cross.transpose(0, 2, 1)
-            + counts[:, None, None] * np.outer(shift, shift)
-        )
-
-    def m_step(
-        self, seconds: FloatArray, totals: FloatArray, offsets: FloatArray, floor: Any
-    ) -> FloatArray:
-        covariances = seconds / totals[:, None, None] - offsets[:, :, None] * offsets[:, None, :]
-        symmetric = (covariances + covariances.transpose(0, 2, 1)) / 2
-        return np.asarray(symmetric + floor * np.eye(offsets.shape[1]))
+        k, d = shares.shape[1], rows.shape[1]
+        sums = np.zeros((d * (d + 1) // 2, k))
+        for some in self._slices(rows):
+            sums += self._products(rows[some]) @ shares[some]
+        first, second = self._pairs(d)
+        seconds = np.empty((k, d, d))
+        seconds[:, first, second] = seconds[:, second, first] = sums.T
+        return seconds
 
     def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
         return np.tile(covariance + floor * np.eye(len(covariance)), (k, 1, 1))
@@ -420,13 +396,6 @@ class Full(Kind):
         for component, root in enumerate(np.linalg.cholesky(covariances)):
             noise[labels == component] = noise[labels == component] @ root.T
 
-    def lowest_share(self, covariances: FloatArray, floor: FloatArray, columns: BoolArray) -> float:
-        if not columns.any():
-            return math.inf
-        roots = np.sqrt(floor[columns])
-        chosen = covariances[:, columns][..., columns]
-        return float(np.linalg.eigvalsh(chosen / np.outer(roots, roots)).min())
-
 
 #: Every kind by its name, the one with the fewest parameters first.
 KINDS: dict[CovarianceType, Kind] = {each.name: each for each in (Spherical(), Diagonal(), Full())}
@@ -437,6 +406,11 @@ COVARIANCE_TYPES: tuple[CovarianceType, ...] = tuple(KINDS)
 def kind_of(covariances: FloatArray) -> Kind:
     """Return the kind of an array of covariances, or of sums in their shape."""
     return next(kind for kind in KINDS.values() if len(kind.axes) == covariances.ndim)
+
+
+def bounded(*shape: str) -> Rule:
+    """Require numbers whose squares can be added up."""
+    return array(*shape, low=-LARGEST_IN_FILE, high=LARGEST_IN_FILE)
 
 
 def covariances_rule(k: str, d: str) -> Rule:  # noqa: ARG001 - the names of axes are those of the kinds
@@ -451,13 +425,3 @@ def covariances_rule(k: str, d: str) -> Rule:  # noqa: ARG001 - the names of axe
         kind_of(value).check(value, where, sizes)
 
     return check
-
-
-def check_seconds(value: Any, where: str, sizes: Sizes) -> None:
-    """Require sums in the shape of some kind of covariances."""
-    n_axes = value.ndim if isinstance(value, np.ndarray) else 0
-    require(
-        n_axes in {len(kind.axes) for kind in KINDS.values()},
-        f"`{where}` must have one to three axes",
-    )
-    array(*kind_of(value).axes)(value, where, sizes)

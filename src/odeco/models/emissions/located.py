@@ -18,8 +18,7 @@ from scipy.special import logsumexp
 
 from odeco._util.state import array_field, require
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.covariances import CovarianceType
-from odeco.models.emissions.gaussians import bounded
+from odeco.models.emissions.covariances import CovarianceType, bounded
 from odeco.models.emissions.normal import GaussianPart, check_own_covariances
 from odeco.models.emissions.parts import Part
 
@@ -130,7 +129,7 @@ class LocatedPart(Part):
         firsts = sums[:n_first].transpose(2, 0, 1).reshape(-1, len(self.chances))
         return np.vstack([counts, firsts, sums[n_first:].sum(axis=2)])
 
-    def m_step(self, sums: FloatArray, floor: float) -> Self:
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return probabilities, means and covariances."""
         own = self._gaussians
         a = self.n_values

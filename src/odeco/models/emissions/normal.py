@@ -14,10 +14,15 @@ import numpy as np
 
 from odeco._util.state import Sizes, array_field
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.covariances import KINDS, CovarianceType, Kind, covariances_rule
-from odeco.models.emissions.covariances import kind_of as kind_of_covariances
-from odeco.models.emissions.gaussians import bounded, draw_rows, squared_norms, weighted_sums
-from odeco.models.emissions.parts import Part
+from odeco.models.emissions.covariances import (
+    KINDS,
+    CovarianceType,
+    Kind,
+    bounded,
+    covariances_rule,
+    kind_of,
+)
+from odeco.models.emissions.parts import Part, squared_norms
 from odeco.models.engine.rows import condition, parts_of
 
 #: Numbers beyond this many deviations count as if they were there: their squares would overflow.
@@ -56,7 +61,7 @@ class GaussianPart(Part):
     @cached_property
     def kind(self) -> Kind:
         """The kind of the covariances."""
-        return kind_of_covariances(self.covariances)
+        return kind_of(self.covariances)
 
     @property
     def width(self) -> int:
@@ -133,7 +138,7 @@ class GaussianPart(Part):
             total += _stacked(self._condition(block[places]).sums(shares[places]))
         return total
 
-    def m_step(self, sums: FloatArray, floor: float) -> Self:
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return means and covariances; those of a component without rows stay."""
         seen, firsts, seconds = np.split(sums.T, [self.n_seen, self.n_seen + self.width], axis=1)
         k = len(seen)
@@ -149,7 +154,7 @@ class GaussianPart(Part):
         return replace(self, means=means, covariances=covariances)
 
     def covariances_of(
-        self, seconds: FloatArray, seen: FloatArray, means: FloatArray, floor: float
+        self, seconds: FloatArray, seen: FloatArray, means: FloatArray, floor: FloatArray
     ) -> FloatArray:
         """Return the covariances around one or several means of each component.
 
@@ -161,8 +166,8 @@ class GaussianPart(Part):
             The number of rows of each mean.
         means : array, k x means x numbers
             The means.
-        floor : float
-            What is added to every variance.
+        floor : array
+            What is added to the variances of each number.
         """
         k = len(seconds)
         totals = seen.sum(axis=1)
@@ -170,11 +175,11 @@ class GaussianPart(Part):
             around = np.einsum("kan,kai,kaj->kij", seen, means, means)
             scatter = (seconds.reshape(around.shape) - around) / totals[:, :, None]
             symmetric = (scatter + scatter.transpose(0, 2, 1)) / 2
-            return np.asarray(symmetric + floor * np.eye(self.width))
+            return np.asarray(symmetric + np.diag(floor))
         scatter = np.maximum(seconds - np.sum(seen * means**2, axis=1), 0.0)
         if self.kind.name == "spherical":
             counts = np.broadcast_to(totals, (k, self.width)).sum(axis=1)
-            return np.asarray(scatter.sum(axis=1) / counts + floor)
+            return np.asarray(scatter.sum(axis=1) / counts + floor.mean())
         return np.asarray(scatter / totals + floor)
 
     def draw(self, labels: IndexArray, random: np.random.RandomState) -> FloatArray:
@@ -190,3 +195,21 @@ def _stacked(sums: tuple[FloatArray, FloatArray, FloatArray]) -> FloatArray:
     """Return the sums of components as columns."""
     counts, firsts, seconds = sums
     return np.vstack([counts, firsts.T, seconds.reshape(len(counts), -1).T])
+
+
+def weighted_sums(
+    rows: FloatArray, squares: FloatArray, shares: FloatArray, kind: Kind
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return Σ r_h, Σ r_h x and Σ r_h x² for responsibilities r (n x k), for covariances of a
+    kind.
+    """
+    return shares.sum(axis=0), shares.T @ rows, kind.second_sums(rows, squares, shares)
+
+
+def draw_rows(
+    labels: IndexArray, means: FloatArray, covariances: FloatArray, random: Any
+) -> FloatArray:
+    """Draw a row from the component of each label; `random` is a generator of NumPy, new or old."""
+    noise: FloatArray = random.standard_normal((len(labels), means.shape[1]))
+    kind_of(covariances).shape_noise(noise, labels, covariances)
+    return means[labels] + noise

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from odeco._util.state import State
+from odeco._util.state import Rule, Sizes, State, array, require
 from odeco._util.types import FloatArray, IndexArray
 
 
@@ -59,8 +59,10 @@ class Part(State, ABC):
         """Return the sums of features for responsibilities (n x k), n_sums x k."""
 
     @abstractmethod
-    def m_step(self, sums: FloatArray, floor: float) -> Self:
-        """Return the likeliest parameters for sums; `floor` is added to variances."""
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
+        """Return the likeliest parameters for sums; `floor` is added to the variances of
+        numbers.
+        """
 
     @abstractmethod
     def draw(self, labels: IndexArray, random: np.random.RandomState) -> FloatArray:
@@ -69,3 +71,38 @@ class Part(State, ABC):
     @abstractmethod
     def embed(self, block: FloatArray) -> FloatArray:
         """Return coordinates of rows in which every column counts alike, for starts."""
+
+
+def weights_rule(k: str) -> Rule:
+    """Require probabilities that sum to one."""
+    numbers = array(k, low=0, high=1)
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        numbers(value, where, sizes)
+        require(abs(float(value.sum()) - 1) < 1e-6, f"`{where}` must sum to one")
+
+    return check
+
+
+def draw_labels(weights: FloatArray, n_rows: int, random: Any) -> IndexArray:
+    """Draw the component of each of some rows; those of one component are together."""
+    # Weights may sum to one and a rounding error, which NumPy refuses.
+    numbers = random.multinomial(n_rows, weights / weights.sum())
+    return np.repeat(np.arange(weights.size), numbers)
+
+
+def normalize(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the exponentials of logarithms, divided by their sums along the last axis, and the
+    logarithms of these; in place.
+    """
+    largest = joint.max(axis=-1)
+    joint -= largest[..., None]
+    np.exp(joint, out=joint)
+    totals = joint.sum(axis=-1)
+    joint /= totals[..., None]
+    return joint, largest + np.log(totals)
+
+
+def squared_norms(rows: FloatArray) -> FloatArray:
+    """Return the squared norm of each row."""
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))

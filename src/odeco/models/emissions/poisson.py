@@ -56,7 +56,7 @@ class PoissonPart(Part):
         seen = ~np.isnan(block)
         return np.vstack([np.nan_to_num(block).T @ shares, seen.T @ shares])
 
-    def m_step(self, sums: FloatArray, floor: float) -> Self:  # noqa: ARG002 - of all parts
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:  # noqa: ARG002 - of all parts
         """Return the mean counts; the rate of a column without rows stays."""
         totals, seen = np.split(sums.T, 2, axis=1)
         known = seen > 0

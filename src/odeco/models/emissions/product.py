@@ -12,10 +12,9 @@ import numpy as np
 from odeco._util.state import State, array_field, parts_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.emissions.categorical import CategoricalPart
-from odeco.models.emissions.gaussians import normalize, weights_rule
 from odeco.models.emissions.located import LocatedPart
 from odeco.models.emissions.normal import GaussianPart
-from odeco.models.emissions.parts import Part
+from odeco.models.emissions.parts import Part, normalize, weights_rule
 from odeco.models.emissions.poisson import PoissonPart
 from odeco.models.engine.fit import Statistics
 
@@ -36,6 +35,37 @@ class Product(State):
     """
 
     parts: tuple[Part, ...] = parts_field(*PARTS)
+
+    @property
+    def numbers(self) -> GaussianPart | None:
+        """The Gaussians of the numbers, over all categories on which means depend; None without
+        numbers.
+        """
+        for part in self.parts:
+            if isinstance(part, GaussianPart):
+                return part
+            if isinstance(part, LocatedPart):
+                return part.marginal
+        return None
+
+    def share_within(self, weights: FloatArray) -> FloatArray:
+        """Return the share of the standard deviation of a number that is left within components,
+        the least of all columns, for several mixtures whose components stand side by side.
+
+        Parameters
+        ----------
+        weights : array, mixtures x k
+            The probabilities of the components of each.
+        """
+        numbers = self.numbers
+        if numbers is None:
+            return np.ones(len(weights))
+        means = numbers.means.reshape(*weights.shape, -1)
+        variances = numbers.variances.reshape(means.shape)
+        within = np.einsum("sk,skd->sd", weights, variances)
+        origins = np.einsum("sk,skd->sd", weights, means)
+        between = np.einsum("sk,skd->sd", weights, (means - origins[:, None]) ** 2)
+        return np.asarray(np.sqrt(np.min(within / (within + between), axis=1)))
 
     @cached_property
     def _ends(self) -> IndexArray:
@@ -63,7 +93,7 @@ class Product(State):
         """Return the sums of the features of all parts for responsibilities, n_sums x k."""
         return np.vstack([part.sums(own, shares) for part, own in self._blocks(block)])
 
-    def m_step(self, sums: FloatArray, floor: float) -> Self:
+    def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return the likeliest components for sums of features."""
         ends = np.cumsum([part.n_sums for part in self.parts])[:-1]
         own_sums = np.split(sums, ends)

@@ -1,10 +1,10 @@
 """The search for the best components of a table: starts of several kinds, then swaps.
 
 Twelve starts compete: the third moment once, the others in turn k-means++ on plain, whitened and
-randomly weighted columns, and random responsibilities. The lower half is dropped after ten rounds
-of EM. Then components of the best are swapped (one is given up, another is cut in two), in batches,
-until two batches in a row gain nothing; until one does if half of the starts that were not dropped
-found the same.
+randomly weighted columns, and a soft partition by random directions. The lower half is dropped
+after three rounds of EM. Then components of the best are swapped (one is given up, another is cut
+in two), in batches, until two batches in a row gain nothing; until one does if half of the starts
+that were not dropped found the same.
 
 All starts of a batch are one product: their components stand side by side, and responsibilities for
 a row sum to one for each start. Parts need no coordinates for SQUAREM, as responsibilities are
@@ -19,18 +19,19 @@ from typing import Any
 
 import numpy as np
 
+from odeco._util.stages import LOG
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.gaussians import normalize
+from odeco.models.emissions.parts import normalize
 from odeco.models.emissions.product import Product, ProductMixture
 from odeco.models.engine.rows import split, with_weights
-from odeco.models.gmm.start import can_be_spectral, second_moment, seeded_labels, spectral_start
+from odeco.models.gmm.start import can_be_spectral, seeded_labels, spectral_start
 
 #: The number of starts, and of swaps in a batch, as far as responsibilities together have at most
 #: the second number of entries.
 _BATCH, _NUMBERS_TOGETHER = 12, 2**20
 
 #: Rounds of EM before the lower half is dropped, and at most after that. A round is three E steps.
-_FIRST_ROUNDS, _MOST_ROUNDS = 10, 60
+_FIRST_ROUNDS, _MOST_ROUNDS = 3, 60
 
 #: Swaps end after this number of batches without a gain, or after this number in all.
 _PATIENCE, _MOST_BATCHES = 2, 8
@@ -64,12 +65,11 @@ class TableEM:
     one : Product
         One component, that of all rows.
     prior : array
-        What is added to the sums of each component: the mean features of all rows, times
-        `smoothing`.
+        The mean features of all rows: those of the further rows of each component.
     smoothing : float
-        The number of further rows of each component.
-    floor : float
-        What is added to every variance.
+        The number of these rows, if components are not apart.
+    floor : array
+        What is added to the variances of each number.
     """
 
     block: FloatArray
@@ -77,16 +77,16 @@ class TableEM:
     one: Product
     prior: FloatArray
     smoothing: float
-    floor: float
+    floor: FloatArray
 
     @classmethod
     def of(
-        cls, data: Any, one: Product, mean_sums: FloatArray, smoothing: float, floor: float
+        cls, data: Any, one: Product, mean_sums: FloatArray, smoothing: float, floor: FloatArray
     ) -> TableEM:
         """Return EM on data, whose rows have these mean features."""
         block, weights = split(data)
         weights = np.ones(len(block)) if weights is None else weights
-        return cls(block, weights, one, smoothing * mean_sums, smoothing, floor)
+        return cls(block, weights, one, mean_sums, smoothing, floor)
 
     def spread(self, n_components: int) -> Product:
         """Return components that are all as all rows are."""
@@ -103,8 +103,11 @@ class TableEM:
             Components by which missing numbers are filled in.
         """
         flat = (shares * self.weights[:, None, None]).reshape(len(shares), -1)
-        sums = before.sums(self.block, flat) + self.prior[:, None]
-        counts = flat.sum(axis=0).reshape(shares.shape[1:]) + max(self.smoothing, _tiny())
+        counts = flat.sum(axis=0).reshape(shares.shape[1:])
+        n_prior = self._n_prior(before, counts / counts.sum(axis=1, keepdims=True))[:, None]
+        further = np.broadcast_to(n_prior, counts.shape).ravel()
+        sums = before.sums(self.block, flat) + np.outer(self.prior, further)
+        counts = counts + np.maximum(n_prior, _tiny())
         log_weights = np.log(counts / counts.sum(axis=1, keepdims=True))
         return before.m_step(sums, self.floor), log_weights
 
@@ -116,12 +119,23 @@ class TableEM:
         own = np.tensordot(self.weights / self.weights.sum(), joint, 1) + log_weights
         joint += log_weights
         shares, likelihoods = normalize(joint)
-        return shares, self.weights @ likelihoods + self.smoothing * own.sum(axis=1)
+        n_prior = self._n_prior(product, np.exp(log_weights))
+        return shares, self.weights @ likelihoods + n_prior * own.sum(axis=1)
+
+    def _n_prior(self, product: Product, weights: FloatArray) -> FloatArray:
+        """Return the number of rows of the prior of each component, for each start.
+
+        A row that is as all rows are is far from components that are narrow and far apart. So it
+        counts less, by the share of the deviation of rows that is left within components.
+        """
+        return np.asarray(self.smoothing * product.share_within(weights))
 
     def mixture(self, shares: FloatArray) -> ProductMixture:
         """Return the components of responsibilities, rows x k."""
         made: Product = self.spread(shares.shape[1])
-        for _ in range(2):  # the second fills in missing numbers by the first
+        for _ in range(
+            2
+        ):  # the second knows the first: its missing numbers, and how far apart it is
             made, log_weights = self.m_step(shares[:, None], made)
         return ProductMixture(made.parts, np.exp(log_weights[0]))
 
@@ -146,6 +160,7 @@ class TableEM:
         running = np.arange(shares.shape[1])
         before = self.spread(running.size * k)
         for n_round in range(1, max_rounds + 1):
+            LOG.debug("EM iteration %d", 3 * n_round)
             first, first_height = self.e_step(*self.m_step(shares, before))
             there = self.m_step(first, before)
             second, height = self.e_step(*there)
@@ -201,6 +216,8 @@ class Search:
         Draws starts and swaps.
     at, white : array
         The rows in coordinates in which columns count alike, and whitened.
+    oddness : array
+        How far the kurtosis of each coordinate is from 3, that of a Gaussian, as a share of it.
     """
 
     em: TableEM
@@ -208,15 +225,20 @@ class Search:
     rng: np.random.Generator
     at: FloatArray
     white: FloatArray
+    oddness: FloatArray
 
     @classmethod
     def of(cls, em: TableEM, k: int, rng: np.random.Generator) -> Search:
         """Return the search in the rows of `em`."""
         at = em.one.embed(em.block)
-        left, values, _ = np.linalg.svd(at - at.mean(axis=0), full_matrices=False)
+        shares = em.weights / em.weights.sum()
+        centred = at - shares @ at
+        squares = shares @ centred**2
+        oddness = np.abs(1 - 3 * squares**2 / np.maximum(shares @ centred**4, _tiny()))
+        _, values, right = np.linalg.svd(np.sqrt(shares)[:, None] * centred, full_matrices=False)
         kept = values > _LEAST_SHARE * values.max(initial=0.0)
-        white = left[:, kept] * np.sqrt(len(at)) if kept.any() else at  # rows that are all equal
-        return cls(em, k, rng, at, white)
+        white = centred @ (right[kept].T / values[kept]) if kept.any() else at  # all rows are equal
+        return cls(em, k, rng, at, white, oddness)
 
     def best(self, n_starts: int, *, with_swaps: bool) -> tuple[FloatArray, str]:
         """Return the responsibilities of the best components, rows x k, and how they were found."""
@@ -263,7 +285,7 @@ class Search:
             ("k-means++", lambda: self._partition(self.at)),
             ("k-means++, whitened", lambda: self._partition(self.white)),
             ("k-means++, columns weighted at random", lambda: self._partition(self._scaled())),
-            ("random responsibilities", self._random),
+            ("random directions", self._random),
         ]
         starts = [kinds[number % len(kinds)] for number in range(n_starts)]
         if can_be_spectral(self.k, self.at.shape[1]):
@@ -271,7 +293,10 @@ class Search:
         return starts
 
     def _scaled(self) -> FloatArray:
-        return np.asarray(self.at * self.rng.exponential(1.0, self.at.shape[1]))
+        """Return rows whose columns have random weights. Columns that look normal count little, as
+        clusters in a column move its fourth moment away from that of one Gaussian.
+        """
+        return np.asarray(self.at * self.rng.exponential(1.0, self.at.shape[1]) * self.oddness)
 
     def _partition(self, at: FloatArray) -> FloatArray:
         labels = seeded_labels(with_weights(at, self.em.weights), self.k, self.rng)
@@ -282,15 +307,16 @@ class Search:
         return np.asarray((1 - _OTHERS) * chosen + _OTHERS / self.k)
 
     def _random(self) -> FloatArray:
-        return np.asarray(self.rng.dirichlet(np.ones(self.k), len(self.at)))
+        directions = self.rng.standard_normal((self.at.shape[1], self.k))
+        return normalize(self.at @ directions)[0]
 
     def _spectral(self) -> FloatArray:
         data = with_weights(self.at, self.em.weights)
         seed = int(self.rng.integers(2**31))
-        found = spectral_start(data, second_moment(data), self.k, seed=seed)
-        variance = max(float(found.covariance[0, 0]), _LEAST_SHARE)
-        squares = np.sum(found.means**2, axis=1) - 2 * self.at @ found.means.T
-        joint = np.log(found.weights) - squares / (2 * variance)
+        weights, means, noise = spectral_start(data, self.k, seed=seed)
+        variance = max(noise, _LEAST_SHARE)
+        squares = np.sum(means**2, axis=1) - 2 * self.at @ means.T
+        joint = np.log(weights) - squares / (2 * variance)
         shares, _ = normalize(joint)
         return np.asarray((1 - _OTHERS) * shares + _OTHERS / self.k)
 
@@ -303,7 +329,8 @@ class Search:
         moved[:, old] = 0.0
         moved /= moved.sum(axis=1, keepdims=True)
         at = self._scaled()
-        chances = moved[:, cut] / moved[:, cut].sum()
+        chances = moved[:, cut] * self.em.weights
+        chances /= chances.sum()
         one, two = at[self.rng.choice(len(at), 2, p=chances)]
         nearer = np.sum((at - one) ** 2, axis=1) < np.sum((at - two) ** 2, axis=1)
         moved[:, old] = np.where(nearer, _NEARER, 1 - _NEARER) * moved[:, cut]

@@ -239,8 +239,6 @@ def _selection(info: Info, component: str) -> str:
     text = f"Cross-validation chose {k} {component if k == 1 else plural(component)}"
     if others:
         text += f"; {' and '.join(others)} {'fits' if len(others) == 1 else 'fit'} almost as well"
-    if k == info.tried.max():
-        text += "; no larger number was tried"
     return f"{text}."
 
 

@@ -129,12 +129,10 @@ def successive_halving(
     run: Callable[[list[Params], int], list[EMResult[Params]]],
     *,
     first_iter: int,
-    degenerate: Callable[[Params], bool] = lambda _: False,
 ) -> tuple[Params, int]:
     """Run EM from every start; the likelier half goes on for twice as long, until one is left.
 
-    `run` takes starts and a number of iterations, and returns the result of each. Degenerate
-    parameters, whose likelihood means nothing, come after all others.
+    `run` takes starts and a number of iterations, and returns the result of each.
 
     Returns
     -------
@@ -150,9 +148,7 @@ def successive_halving(
         further = run([params for _, params in going], n_iter) if going else []
         running = [each for each in running if each[1].converged]
         running += zip([number for number, _ in going], further, strict=True)
-        running.sort(
-            key=lambda each: (degenerate(each[1].params), -each[1].log_likelihood, each[0])
-        )
+        running.sort(key=lambda each: (-each[1].log_likelihood, each[0]))
         running = running[: (len(running) + 1) // 2]
         if len(running) == 1:
             number, best = running[0]

@@ -372,7 +372,6 @@ class Estimator(_Fitted):
                 _FEATURE_NAMES(names, "feature_names", sizes)
             model, spec = cls(**header["parameters"]), cls(**header["settings"])._specify()
             guarantee_of(model._specify())
-            spec = spec.for_file(arrays)
             parts, kind = spec.parts(), spec.Stream
             fit = (
                 Fit.from_arrays(arrays, "fit", dict(sizes), parts)
@@ -493,7 +492,6 @@ class Estimator(_Fitted):
                     )
                 X, weights, side = self._weigh(X, sample_weight, side)
                 rows, base = self._encode(X, **side)
-                spec = spec.for_context(base)
                 spec.names = vars(self).get("feature_names_in_", ())
                 spec.callback = callback
                 fit = spec.fit_rows(with_weights(rows, weights), base, seed)
@@ -520,8 +518,6 @@ class Estimator(_Fitted):
             if before is None or before.stream is None:
                 seed = self._draw_seed()
                 rows, base = self._encode(X, **side)
-                spec = spec.for_context(base)
-                spec = spec.for_context(base)
                 spec.names = vars(self).get("feature_names_in_", ())
                 if spec.Stream is None:
                     raise NotImplementedError(

@@ -13,7 +13,6 @@ number is selected that none of the next three beats.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,8 +33,8 @@ N_FOLDS, _AHEAD = 5, 3
 _ROWS_OF_ALL_FOLDS = 4_000
 
 #: Takes a number of components and the rows to learn from; returns the log-likelihood of each row,
-#: the number of parameters, and whether larger numbers would say nothing about components.
-Learn = Callable[[int, BoolArray], tuple[FloatArray, int, bool]]
+#: and the number of parameters.
+Learn = Callable[[int, BoolArray], tuple[FloatArray, int]]
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,12 @@ class KSelection:
         The log-likelihood of held-out rows, for each number that was cross-validated.
     near_ties : tuple of int
         Numbers that the rows hardly tell from the one selected, that one included.
-    is_last : bool
-        Whether the likelihood of the selected number says nothing about components, so that no
-        larger one was tried.
     """
 
     n_components: int
     tried: tuple[int, ...]
     held_out: dict[int, float]
     near_ties: tuple[int, ...]
-    is_last: bool
 
 
 def fold_numbers(places: IndexArray) -> IndexArray:
@@ -78,12 +73,12 @@ def select_number(learn: Learn, folds: IndexArray, *, most: int) -> KSelection:
     ----------
     learn : Learn
         Takes a number of components, and which rows to learn from; returns the log-likelihood of
-        every row (in a sequence: given those before it) times its weight, the number of parameters,
-        and whether larger numbers would say nothing about components.
+        every row (in a sequence: given those before it) times its weight, and the number of
+        parameters.
     folds : array
         The fold of each row, from 0 to 4.
     most : int
-        The largest number; it is smaller if a larger one would say nothing.
+        The largest number.
 
     Notes
     -----
@@ -112,7 +107,7 @@ def select_number(learn: Learn, folds: IndexArray, *, most: int) -> KSelection:
     fits.held_out(selected)
     near_ties = (*fewer, selected, *more)
     tried = tuple(sorted(fits.training_scores))
-    return KSelection(selected, tried, fits.held_out_scores, near_ties, fits.is_last[selected])
+    return KSelection(selected, tried, fits.held_out_scores, near_ties)
 
 
 class SelectionFits:
@@ -120,31 +115,21 @@ class SelectionFits:
     parameters.
     """
 
-    def __init__(self, learn: Learn, folds: IndexArray, most: int = sys.maxsize) -> None:
+    def __init__(self, learn: Learn, folds: IndexArray, most: int) -> None:
         self.learn = learn
         self.folds = folds
         self.most = most
         self.n_folds = min(max(N_FOLDS * _ROWS_OF_ALL_FOLDS // len(folds), 1), N_FOLDS)
-        self.is_last: dict[int, bool] = {}
         self.n_parameters: dict[int, int] = {}
         self.training_scores: dict[int, float] = {}
         self.held_out_scores: dict[int, float] = {}
-        self._one_is_degenerate = False
 
     def training(self, k: int) -> float:
         """Return the log-likelihood of the training rows."""
         if k not in self.training_scores:
             LOG.info("fitting %d components", k)
-            rows, self.n_parameters[k], degenerate = self.learn(
-                k, np.ones(len(self.folds), dtype=bool)
-            )
+            rows, self.n_parameters[k] = self.learn(k, np.ones(len(self.folds), dtype=bool))
             self.training_scores[k] = float(rows.sum())
-            # a column that others determine is flat in one component, and in all others
-            if k == 1:
-                self._one_is_degenerate = degenerate
-            self.is_last[k] = degenerate and not self._one_is_degenerate
-            if self.is_last[k]:
-                self.most = min(self.most, k)
         return self.training_scores[k]
 
     def held_out(self, k: int) -> float:

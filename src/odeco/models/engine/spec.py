@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
@@ -111,14 +111,6 @@ class Spec:
         rows).
         """
         return rows
-
-    def for_context(self, context: Any) -> Spec:
-        """Return the specification for data with this context."""
-        return self
-
-    def for_file(self, arrays: Mapping[str, Any]) -> Spec:
-        """Return the specification of the model that a file has."""
-        return self
 
     @abstractmethod
     def fit(self, data: Any, base: Any, seed: int) -> Fit:
@@ -309,18 +301,6 @@ class EMSpec(Spec):
         """Run EM over all rows from the best start."""
         return em(step, start, max_iter=self.settings.max_iter, tol=self.settings.tol)
 
-    def degenerate(self, params: Any, context: Any) -> bool:
-        """Return whether the likelihood is as high as a bound allows, and says nothing about
-        components.
-        """
-        return False
-
-    def first_iterations(self, n: int) -> int:
-        """Return the number of iterations from every start, on n rows, before the less likely half
-        is dropped.
-        """
-        return self.first_iter
-
     def learn(self, data: Any, context: Any, k: int, seed: int) -> tuple[str, EMResult[Any]]:
         """Return k components, and the name of their start: starts compete on some rows, then EM
         runs over all.
@@ -334,8 +314,7 @@ class EMSpec(Spec):
             best, number = successive_halving(
                 [start for _, start in named],
                 lambda starts, max_iter: self.run_starts(starts, trial, context, max_iter),
-                first_iter=self.first_iterations(len(trial)),
-                degenerate=lambda params: self.degenerate(params, context),
+                first_iter=self.first_iter,
             )
         found = self.run(self.step_on(data, context), best, context)
         return named[number][0], replace(found, params=self.ordered(found.params))
@@ -358,14 +337,10 @@ class EMSpec(Spec):
         (plain, weights), n = split(rows), count_rows(rows)
         context, brief = self.update_context(base, rows), self.brief(n)
 
-        def learn(k: int, kept: BoolArray) -> tuple[FloatArray, int, bool]:
+        def learn(k: int, kept: BoolArray) -> tuple[FloatArray, int]:
             params = brief.learn(rows if kept.all() else rows[kept], context, k, seed)[1].params
             scores = [brief.posterior(params, block, context)[1] for block in self.blocks(plain)]
-            return (
-                times(np.concatenate(scores), weights),
-                brief.n_parameters(params),
-                brief.degenerate(params, context),
-            )
+            return times(np.concatenate(scores), weights), brief.n_parameters(params)
 
         return learn, fold_numbers(places)
 
@@ -388,12 +363,7 @@ class EMSpec(Spec):
         """
         selection = None if isinstance(number, int) else number
         k = number if isinstance(number, int) else number.n_components
-        if len(data) < k:
-            raise ValueError(
-                f"There must be at least as many {self.record}s as components. Got "
-                f"n_samples={len(data)} and n_components={k}. Pass more {self.record}s, or fewer "
-                "components."
-            )
+        self.check_size(data, k)
         context = self.update_context(base, data)
         init, found = self.learn(data, context, k, seed)
         info = Info(
@@ -415,6 +385,15 @@ class EMSpec(Spec):
                 selected=k,
             )
         return Fit(found.params, context, info)
+
+    def check_size(self, data: Any, k: Any) -> None:
+        """Require as many rows as components, unless their number is selected."""
+        if k != "auto" and len(data) < k:
+            raise ValueError(
+                f"There must be at least as many {self.record}s as components. Got "
+                f"n_samples={len(data)} and n_components={k}. Pass more {self.record}s, or fewer "
+                "components."
+            )
 
     def gain_over_one(self, data: Any, context: Any, found: EMResult[Any], seed: int) -> float:
         """Return by how much k components are likelier than one, less what their parameters cost by

@@ -1,21 +1,24 @@
-"""A mixture in words and pictures: how well its components are separated, and what is
-characteristic of each.
+"""A mixture in words and pictures: what is characteristic of each component, in numbers, counts and
+categories side by side.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import FloatArray
 from odeco.models.emissions.gaussians import Gaussians
+from odeco.models.emissions.poisson import PoissonPart
 from odeco.models.engine.description import (
     ComponentRow,
     Description,
     HeatMap,
     PageTable,
+    Panel,
     component_names,
     most_characteristic,
     number_text,
@@ -26,11 +29,14 @@ from odeco.privacy.report import PrivacyReport
 #: One column alone separates components if it has this share of the variance between their means.
 _ALONE = 0.99
 
-#: A figure shows at most this many rows and columns.
-_MAX_POINTS, _MAX_COLUMNS = 2000, 40
+#: A figure shows at most this many rows and lines.
+_MAX_POINTS, _MAX_LINES = 2000, 40
 
-#: A mean below this share of a column's root mean square is shown as zero.
-_ROUNDING = 1e-12
+#: A component is described by what is further from all rows than this.
+_MIN_HEIGHT = 0.1
+
+#: The least variance within components, in the units of the column.
+_TINY = 1e-300
 
 #: The room for the number of a component, in parts of the figure's width.
 _LABEL = 0.05
@@ -38,106 +44,77 @@ _LABEL = 0.05
 _SHAPES = {"spherical": "spheres", "diag": "axis-aligned ellipsoids", "full": "ellipsoids"}
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A number, a count or a category.
+
+    Attributes
+    ----------
+    column : int
+        The place of its column.
+    name : str
+        Its name, for a category with the category.
+    everywhere : str
+        Its mean or share in all rows.
+    cells : list of str
+        Its mean, with a deviation, or its share in each component.
+    short : list of str
+        The same in few letters.
+    heights : array, k
+        How far it is from all rows in each component: in deviations within components.
+    """
+
+    column: int
+    name: str
+    everywhere: str
+    cells: list[str]
+    short: list[str]
+    heights: FloatArray
+
+
 def describe(
-    fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: FloatArray | None
+    fit: Fit, names: list[str], privacy: PrivacyReport | None, block: FloatArray | None
 ) -> Description:
-    """Return a mixture in words and pictures; `rows` are scaled as the model is."""
-    model, scale = fit.params, fit.context.scale
-    own_units = _without_rounding(in_own_units(fit))
-    heights, means = model.standardized_means, own_units.means
-    components = [
-        ComponentRow(
-            float(weight),
-            ", ".join(
-                (
-                    f"{names[column]} {number_text(mean[column])} (all "
-                    f"{number_text(own_units.origin[column])})"
-                )
-                for column in columns
-            ),
-        )
-        for weight, mean, columns in zip(
-            model.weights, means, most_characteristic(heights), strict=True
+    """Return a mixture in words and pictures; `block` has rows to draw, as its parts take them."""
+    lines = list(_lines(fit, names))
+    weights = fit.params.weights
+    heights = np.array([line.heights for line in lines]).T
+    components = []
+    for component, places in enumerate(most_characteristic(heights)):
+        told = [
+            f"{lines[place].name} {lines[place].short[component]} (all {lines[place].everywhere})"
+            for place in places
+            if weights.size == 1 or abs(heights[component, place]) > _MIN_HEIGHT
+        ]
+        components.append(ComponentRow(float(weights[component]), ", ".join(told) or "as all rows"))
+    order = np.argsort(-(weights @ heights**2), kind="stable").tolist()
+    shown = order[:_MAX_LINES]
+    panels: list[Panel] = [
+        HeatMap(
+            heights[:, shown],
+            component_names(weights),
+            [lines[place].name for place in shown],
+            "distance from all rows, in deviations",
         )
     ]
-    # The columns that separate components best come first.
-    by_separation = np.argsort(-(model.weights @ heights**2), kind="stable")
-    columns = by_separation[:_MAX_COLUMNS]
-    table = HeatMap(
-        heights[:, columns],
-        component_names(model.weights),
-        [names[column] for column in columns],
-        "mean, in standard deviations",
-    )
-    fact = (
-        f"{fit.info.n_samples:,} rows, fitted by {_SHAPES[model.covariance_type]}; start: "
-        f"{fit.info.init}."
-    )
-    facts = [fact]
-    alone = None if scale.size else _only_column(model)
-    if scale.size:
-        facts.append("Columns were standardised; means are in the units of the rows.")
-    if alone is not None:
-        name, share = names[alone[0]], alone[1]
-        facts.append(
-            f"Only {name} separates components: it has {share:.1%} of the variance between means. "
-            "If columns have different units, pass standardize=True."
-        )
+    if fit.context.columns.are_numbers:
+        panels.insert(0, _Plane(fit.context.gaussians(fit.params), block))
+    separating = dict.fromkeys(lines[place].column for place in order)
     return Description(
         _verdict(fit, privacy),
-        tuple(facts),
+        tuple(_facts(fit, names)),
         tuple(components),
-        (_Plane(model, rows), table),
-        (_means_table(own_units, heights, by_separation, names),),
-        columns=tuple(by_separation.tolist()),
+        tuple(panels),
+        (_table([lines[place] for place in order]),),
+        columns=tuple(separating),
     )
-
-
-def _means_table(
-    model: Gaussians, heights: FloatArray, columns: IndexArray, names: list[str]
-) -> PageTable:
-    """Return the mean of every column in every component, in the units of the rows."""
-    deviations = np.sqrt(model.variances)
-    rows = [
-        [
-            names[column],
-            number_text(model.origin[column]),
-            *(
-                f"{number_text(model.means[k, column])} ± {number_text(deviations[k, column], 2)}"
-                for k in range(len(heights))
-            ),
-        ]
-        for column in columns.tolist()
-    ]
-    lead = (
-        "Mean ± standard deviation in the units of the rows; the columns that tell components "
-        "apart best come first. Blue is above the mean of all rows, orange below, by up to two "
-        "standard deviations within components."
-    )
-    shades = np.column_stack([np.zeros(len(rows)), heights[:, columns].T / 2])
-    headings = ["column", "all", *(f"{number}" for number in range(len(heights)))]
-    return PageTable("Means, column by column", lead, headings, rows, shades)
-
-
-def in_own_units(fit: Fit) -> Gaussians:
-    """Return the mixture of rows in their own units."""
-    model: Gaussians = fit.context.in_own_units(fit.params)
-    return model
-
-
-def _without_rounding(model: Gaussians) -> Gaussians:
-    """Return the mixture with means of zero where they are rounding errors of the column's other
-    means.
-    """
-    sizes = np.sqrt(model.weights @ (model.means**2 + model.variances))
-    return replace(model, means=np.where(np.abs(model.means) < _ROUNDING * sizes, 0.0, model.means))
 
 
 def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
     """Return what is said first of mixtures that were not checked on halves because they are
     private or single.
     """
-    k = len(fit.params.weights)
+    k = fit.params.weights.size
     if k == 1:
         return "One component: nothing to tell apart."
     if privacy is None:
@@ -150,25 +127,121 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
     return f"{k} components, which all stand clear of the noise of privacy."
 
 
-def _only_column(model: Gaussians) -> tuple[int, float] | None:
-    """Return the column that alone separates spheres, and its share, if there is one: it may be one
-    of other units.
+def _facts(fit: Fit, names: list[str]) -> Iterator[str]:
+    context = fit.context
+    columns = context.columns
+    counted = [
+        f"{number} of {kind}"
+        for kind, number in (
+            ("numbers", context.numbers.size),
+            ("counts", columns.places("count").size),
+            ("categories", columns.places("category").size),
+        )
+        if number
+    ]
+    shape = f", fitted by {_SHAPES[context.kind]}" if context.numbers.size else ""
+    yield (
+        f"{fit.info.n_samples:,} rows{shape}; columns: {', '.join(counted)}; start: "
+        f"{fit.info.init}."
+    )
+    if context.kind == "spherical":
+        yield from _facts_about_units(fit, names)
+    if context.located:
+        yield f"Within a component, the means of numbers depend on {context.located}."
+    if columns.sentence:
+        yield columns.sentence
 
-    Spheres have the same variance in all columns, so the column with the largest numbers decides.
-    Ellipsoids have not.
+
+def _facts_about_units(fit: Fit, names: list[str]) -> Iterator[str]:
+    """Yield what spheres owe to the units of columns: that columns were standardised, or which one
+    alone separates components. It has the largest numbers, and may be one of other units.
     """
+    if fit.context.is_standardized:
+        yield "Columns were standardised; means are in the units of the rows."
+        return
+    model = fit.context.in_own_units(fit.params)
     between = model.weights @ (model.means - model.origin) ** 2
-    column, total = int(np.argmax(between)), float(between.sum())
-    if total <= 1e-24 * float(np.square(model.means).sum()):  # all means are one, but for rounding
-        return None
-    if (
-        model.covariance_type != "spherical"
-        or len(between) == 1
-        or not total > 0
-        or between[column] < _ALONE * total
-    ):
-        return None
-    return column, float(between[column]) / total
+    column = int(np.argmax(between))
+    total = float(between.sum())
+    is_rounding = total <= 1e-24 * float(np.square(model.means).sum())
+    if is_rounding or between.size == 1 or between[column] < _ALONE * total:
+        return
+    yield (
+        f"Only {names[column]} separates components: it has {between[column] / total:.1%} of the "
+        "variance between means. If columns have different units, pass standardize=True."
+    )
+
+
+def _lines(fit: Fit, names: list[str]) -> Iterator[_Line]:
+    """Yield the lines of all columns, in the order of the rows."""
+    params = fit.params
+    columns = fit.context.columns
+    numbers = fit.context.in_own_units(params)
+    counts = params.part(PoissonPart)
+    shares = fit.context.probabilities(params)
+    kinds = ["number"] * len(names) if columns.is_empty else columns.kinds.tolist()
+    place = {"number": 0, "count": 0, "category": 0}
+    for column, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        own = place[kind]
+        place[kind] += 1
+        if kind == "category":
+            yield from _category_lines(
+                column, name, params.weights, shares[name].T, columns.categories[name]
+            )
+            continue
+        means, variances = numbers.means, numbers.variances
+        if kind == "count":
+            means = variances = counts.rates
+        yield _mean_line(
+            column, name, fit.info.n_samples, params.weights, means[:, own], variances[:, own]
+        )
+
+
+def _mean_line(
+    column: int,
+    name: str,
+    n_rows: int,
+    weights: FloatArray,
+    means: FloatArray,
+    variances: FloatArray,
+) -> _Line:
+    """Return the line of a number or a count; means below their standard errors are shown as 0."""
+    everywhere = float(weights @ means)
+    spread = np.sqrt(max(float(weights @ variances), _TINY))
+    errors = np.sqrt(variances / np.maximum(weights * n_rows, 1.0))
+    shown = np.where(np.abs(means) < errors, 0.0, means)
+    pairs = zip(shown, np.sqrt(variances), strict=True)
+    cells = [f"{number_text(mean)} ± {number_text(deviation, 2)}" for mean, deviation in pairs]
+    short = [number_text(mean) for mean in shown]
+    heights = (means - everywhere) / spread
+    return _Line(column, name, number_text(everywhere), cells, short, heights)
+
+
+def _category_lines(
+    column: int, name: str, weights: FloatArray, shares: FloatArray, categories: Any
+) -> Iterator[_Line]:
+    for category, own in zip(categories.tolist(), shares, strict=True):
+        everywhere = float(weights @ own)
+        within = max(float(weights @ (own * (1 - own))), _TINY)
+        spread = np.sqrt(within + everywhere * (1 - everywhere))
+        cells = [f"{share:.0%}" for share in own]
+        heights = (own - everywhere) / spread
+        yield _Line(column, f"{name} = {category}", f"{everywhere:.0%}", cells, cells, heights)
+
+
+def _table(lines: list[_Line]) -> PageTable:
+    """Return every number, count and category in every component."""
+    rows = [[line.name, line.everywhere, *line.cells] for line in lines]
+    shades = np.array([line.heights for line in lines]) / 2
+    k = shades.shape[1]
+    lead = (
+        "Numbers and counts: mean ± standard deviation in the units of the rows. Categories: "
+        "their share. What tells components apart best comes first. Blue is above all rows, "
+        "orange below, by up to two standard deviations within components."
+    )
+    headings = ["column", "all", *(f"{number}" for number in range(k))]
+    shaded = np.column_stack([np.zeros(len(rows)), np.clip(shades, -1, 1)])
+    return PageTable("Columns, component by component", lead, headings, rows, shaded)
 
 
 @dataclass(frozen=True, eq=False)

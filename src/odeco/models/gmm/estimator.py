@@ -18,6 +18,8 @@ from odeco.io.mixed import read_known, read_table
 from odeco.io.rows import is_sparse
 from odeco.io.source import check_cells
 from odeco.models.emissions.covariances import COVARIANCE_TYPES, CovarianceType
+from odeco.models.emissions.gaussians import Gaussians
+from odeco.models.emissions.parts import draw_labels
 from odeco.models.emissions.poisson import PoissonPart
 from odeco.models.engine.estimator import EMEstimator
 from odeco.models.engine.fit import Fit, fitted
@@ -34,9 +36,8 @@ from odeco.models.engine.parameters import (
 )
 from odeco.models.engine.private_estimator import PrivateRowsEstimator
 from odeco.models.engine.rows import Standardize, users_level
-from odeco.models.gmm.display import in_own_units
-from odeco.models.gmm.spec import MixtureContext, MixtureSpec
-from odeco.models.gmm.tables import TableContext, draw_rows_of_table
+from odeco.models.gmm.context import MixtureContext
+from odeco.models.gmm.spec import MixtureSpec
 
 
 def _columns(fit: Fit) -> Columns:
@@ -44,13 +45,18 @@ def _columns(fit: Fit) -> Columns:
     return columns
 
 
-def _probabilities(fit: Fit) -> dict[str, FloatArray]:
-    is_table = isinstance(fit.context, TableContext)
-    return fit.context.probabilities(fit.params) if is_table else {}
+def _in_own_units(fit: Fit) -> Gaussians:
+    model: Gaussians = fit.context.in_own_units(fit.params)
+    return model
+
+
+def _scale(fit: Fit) -> FloatArray | None:
+    in_units = fit.context.kind == "spherical" and not fit.context.is_standardized
+    return None if in_units else fit.context.scale
 
 
 def _rates(fit: Fit) -> FloatArray:
-    part = fit.params.part(PoissonPart) if isinstance(fit.context, TableContext) else None
+    part = fit.params.part(PoissonPart)
     return np.zeros((len(fit.params.weights), 0)) if part is None else part.rates
 
 
@@ -61,11 +67,11 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     The rows of a table may have numbers, categories and counts (see *Tables*).
 
     The third moment, without the part of the noise, is a tensor whose components are the means (Hsu
-    and Kakade 2013). One pass finds all of them. As components may not be spheres, a few random
-    starts by k-means++ compete with it on a part of the rows (successive halving), and components
-    of the best are swapped (one given up, another cut in two); EM over all rows goes on from there.
-    Other seeds may give other components where rows do not determine them:
-    `split_half` shows which of them random halves of the rows have too.
+    and Kakade 2013). As components may not be spheres, random starts compete with it on a part of
+    the rows, and components of the best are swapped (one given up, another cut in two); EM over all
+    rows goes on from there. Every component has a prior, of about one row. Other seeds may give
+    other components where rows do not determine them: `split_half` shows which of them random
+    halves of the rows have too.
 
     Parameters
     ----------
@@ -78,32 +84,33 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         Whether a component has one variance, one for each feature, or a covariance matrix. By
         default it has a matrix if there are at most 100 features and twice as many rows as features
         for each component (for each of five while k is selected), else variances; private mixtures
-        are spheres by default. ``"auto"`` takes the kind with the highest likelihood of held-out
-        rows, each with its own number of components if that is ``"auto"``, which takes some ten
-        times as long. A stream has the kind of its first block.
+        are spheres by default. ``"auto"`` takes the kind that is best by the Bayesian information
+        criterion, each with its best number of components if that is ``"auto"``. A stream has the
+        kind of its first block.
     max_iter : int
         The largest number of EM iterations over all rows.
     tol : float
         EM ends when an iteration raises the mean log-likelihood of a row by less than this.
     reg_covar : float
         Every variance gets this share of the variance of its feature in all rows, so that none is
-        zero. The variance of a sphere gets this share of the mean variance of the features.
+        zero, or Δ²/6 if that is more, where Δ is the least difference of two values of the feature:
+        components are not narrower than numbers are rounded (Sheppard 1898).
     standardize : bool or "auto"
-        Whether features are divided by their standard deviations first. Parameters, scores and
-        samples are in the units of the rows all the same. ``"auto"`` tries it if the ranges of
-        features differ by more than a factor of 100, and takes the better of both mixtures by the
-        Bayesian information criterion; private rows are then taken as they are. With True, a
-        private mixture chooses centres and scales of columns under privacy: it needs
+        Whether spheres are spheres of features that are divided by their standard deviations; other
+        kinds do not depend on units. Parameters, scores and samples are in the units of the rows
+        all the same. ``"auto"`` compares both by the Bayesian information criterion if the ranges
+        of features differ by more than a factor of 100; private rows are then taken as they are.
+        With True, a private mixture chooses centres and scales of columns under privacy: it needs
         ``norm_bound="auto"``.
     n_starts : int
-        Number of starts by k-means++ beside those of the third moment; twice this number if rows
-        are few.
+        ``2 n_starts + 2`` starts compete: the third moment once, the others in turn k-means++ on
+        plain, whitened and randomly weighted columns, and random directions.
     columns : dict of str to str, optional
         What columns of a table are, by their names: ``"number"``, ``"category"``, ``"count"`` or
         ``"ignore"``. By default it follows from their types and values, see *Tables*.
     smoothing : float
-        For tables with categories or counts: the prior of a component, as a number of rows that are
-        as all rows are.
+        The prior of a component, as a number of rows that are as all rows are. It counts less by
+        the share of the standard deviation of rows that is left within components.
     epsilon, delta : float, optional
         With both, the mixture is private: the result of `fit` is (ε, δ)-differentially private. δ
         must be below one over the number of rows. See *Private mixtures*.
@@ -128,7 +135,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         The mixture, as in scikit-learn's `GaussianMixture`; largest component first. Spheres of
         standardised features have one variance for each feature.
     scale_ : array or None
-        The standard deviations that features were divided by; None if they were not standardised.
+        The standard deviations that numbers were divided by for the fit; None for spheres in the
+        units of the rows.
     n_components_ : int
         Number of components.
     covariance_type_ : str
@@ -162,8 +170,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
 
     Notes
     -----
-    The third moment identifies at most d + 1 components in d dimensions. For more, all starts are
-    by k-means++.
+    The third moment identifies at most d + 1 components in d dimensions. For more, the other starts
+    compete alone.
 
     `partial_fit` starts from the first 20,000 rows; each 8,192 that follow take one step of online
     EM, and no row is stored longer than that. Fewer rows give exactly what `fit` gives. The result
@@ -175,21 +183,19 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     rows (Little and Rubin 2019). Starts use the means of columns in their place. Every column must
     have a value.
 
-    If rows were not standardised, and one column has 90 % of the variance, `fit` also looks for
-    components that do not depend on units, and warns (`odeco.DominantColumnWarning`) if they are
-    others. `partial_fit` does so when its first block is complete. Up to 20,000 rows, the fit does
-    not depend on the order in which rows are listed.
+    If spheres are in the units of the rows, and one column has 90 % of the variance, `fit` also
+    looks for components that do not depend on units, and warns (`odeco.DominantColumnWarning`) if
+    they are others. `partial_fit` does so when its first block is complete. Up to 20,000 rows, the
+    fit does not depend on the order in which rows are listed.
 
     **Tables** of pandas, polars or pyarrow, dicts of columns and files whose columns are not all
     numbers are taken as they are. Strings, yes and no, and categoricals are categories, and so are
     numbers with at most ten values that occur five times each on average. Constants, counters of
     rows, dates, and texts with more values than ten and a twentieth of the rows are left out. In
     a component, columns of different kinds are independent: `means_` and `covariances_` are those
-    of the numbers, which are standardised for the fit. With ``covariance_type="auto"`` kinds are
-    compared by the Bayesian information criterion, and so are components in which the means of
-    numbers depend on one category of at most four values (the location model of Krzanowski 1975).
-    ``2 n_starts + 2`` starts compete, and components of the best are swapped. A category that did
-    not occur in the fit counts as missing in new rows.
+    of the numbers. With ``covariance_type="auto"`` components are also compared in which the means
+    of numbers depend on one category of at most four values (the location model of Krzanowski
+    1975). A category that did not occur in the fit counts as missing in new rows.
 
     **Private mixtures.** With `epsilon`, `delta` and `norm_bound`, noisy sums over rows are all
     that is learnt from them: the second moment, the third moment of rows whitened by it, and the
@@ -251,12 +257,12 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         ),
         option="--standardize",
     )
-    n_starts: int = param(5, count(0, 1000), "The number of starts by k-means++.")
+    n_starts: int = param(5, count(0, 1000), "Half of the number of starts, less one.")
     columns: Mapping[str, str] | None = param(None, COLUMN_KINDS)
     smoothing: float = param(
         1.0,
         number(),
-        "For tables with categories or counts: the prior of a component, as a number of rows.",
+        "The prior of a component, as a number of rows.",
         option="--smoothing",
     )
     n_jobs: int | None = param(None, N_JOBS)
@@ -265,18 +271,15 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     _KIND: ClassVar = "mixture"
 
     weights_ = fitted("params.weights", "The probability of each component.")
-    means_ = fitted(lambda fit: in_own_units(fit).means, "The mean of each component.")
+    means_ = fitted(lambda fit: _in_own_units(fit).means, "The mean of each component.")
     covariances_ = fitted(
-        lambda fit: in_own_units(fit).covariances,
+        lambda fit: _in_own_units(fit).covariances,
         "The variance of each component, its variances, or its covariances.",
     )
     covariance_type_ = fitted(
-        lambda fit: in_own_units(fit).covariance_type, "The kind of the covariances."
+        lambda fit: _in_own_units(fit).covariance_type, "The kind of the covariances."
     )
-    scale_ = fitted(
-        lambda fit: fit.context.scale if fit.context.scale.size else None,
-        "What features were divided by, or None.",
-    )
+    scale_ = fitted(_scale, "What features were divided by, or None.")
     lower_bound_ = fitted(
         "info.log_likelihood", "The mean log-likelihood of a row before the last iteration."
     )
@@ -295,7 +298,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
     )
     categories_ = fitted(lambda fit: _columns(fit).categories, "The categories of each column.")
     probabilities_ = fitted(
-        _probabilities, "The probabilities of the categories of each column, k x categories."
+        lambda fit: fit.context.probabilities(fit.params),
+        "The probabilities of the categories of each column, k x categories.",
     )
     rates_ = fitted(_rates, "The mean of each column of counts in each component.")
 
@@ -322,10 +326,8 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
         fit = self._fit_for("sample")
         random = as_random_state(random_state)
         columns = _columns(fit)
-        if isinstance(fit.context, TableContext):
-            rows, labels = draw_rows_of_table(fit, n_samples, random)
-        else:
-            rows, labels = in_own_units(fit).draw(n_samples, random)
+        labels = draw_labels(fit.params.weights, n_samples, random)
+        rows = fit.context.rows(fit.params.draw(labels, random))
         return (rows if columns.is_empty else columns.as_table(rows)), labels
 
     def _read(self, X: Any) -> Any:
@@ -364,8 +366,7 @@ class TensorMixture(PrivateRowsEstimator, EMEstimator):
             return super()._encode(X)  # a table of numbers is as an array
         self.feature_names_in_ = columns.names.astype(object)
         self.n_features_in_ = columns.names.size
-        made = MixtureContext if columns.are_numbers else TableContext
-        return self._encode_table(table, columns), made(columns=columns)
+        return self._encode_table(table, columns), MixtureContext(columns=columns)
 
     def _known_table(self, X: Any, columns: Columns) -> Table:
         """Return new rows as a table with the columns of the model."""

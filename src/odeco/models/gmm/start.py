@@ -1,5 +1,4 @@
-"""Starts of EM: the third moment of rows, also of rows whitened within components; k-means++;
-shells of rows.
+"""Starts of EM: the third moment of rows, and k-means++.
 
 The third moment gives means and weights of spheres in one pass, without a random start.
 
@@ -21,35 +20,19 @@ d.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn import config_context
 from sklearn.cluster import kmeans_plusplus
 
-from odeco._util.threads import map_blocks, one_blas_thread
+from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_whitened
-from odeco.models.emissions.covariances import KINDS, CovarianceType
-from odeco.models.emissions.gaussians import (
-    Gaussians,
-    GaussianStatistics,
-    normalize,
-    squared_norms,
-    weighted_sums,
-)
-from odeco.models.engine.em import EMResult
+from odeco.models.emissions.parts import squared_norms
 from odeco.models.engine.moments import SecondMoment
-from odeco.models.engine.rows import (
-    blocks_of,
-    column_moments,
-    count_rows,
-    mapped,
-    observed_counts,
-    split,
-    times,
-)
+from odeco.models.engine.rows import blocks_of, count_rows, split, times
 from odeco.tensors.dense import sum_of_cubes
 
 #: A direction is amplified no more than if it had this share of the strongest.
@@ -90,44 +73,6 @@ class Span:
         return np.asarray(self.basis / np.sqrt(self.strengths))
 
 
-def second_moment(data: Any, *, parallel: bool = False) -> SecondMoment:
-    """Return the mean and covariance of rows, in two passes: differences of squares would lose
-    digits.
-    """
-    n = count_rows(data)
-    mean = (
-        sum(
-            map_blocks(
-                lambda block: times(*split(block)).sum(axis=0), blocks_of(data), parallel=parallel
-            )
-        )
-        / n
-    )
-    if np.isnan(mean).any():
-        return _available_moment(*split(data))
-
-    def scatter(block: Any) -> FloatArray:
-        rows, weights = split(block)
-        centred = times(rows - mean, None if weights is None else np.sqrt(weights))
-        return np.asarray(centred.T @ centred)
-
-    total = sum(map_blocks(scatter, blocks_of(data), parallel=parallel))
-    return SecondMoment(np.asarray(mean), np.asarray(total), n)
-
-
-def _available_moment(rows: FloatArray, weights: FloatArray | None) -> SecondMoment:
-    """Return the moment of rows with missing values: observed variances, and a scatter that is one
-    of rows.
-    """
-    n, mean = (
-        len(rows) if weights is None else float(weights.sum()),
-        column_moments(rows, weights)[0],
-    )
-    roots = np.sqrt(n / observed_counts(rows, weights))
-    centred = np.where(np.isnan(rows), 0.0, rows - mean) * roots
-    return SecondMoment(mean, times(centred, weights).T @ centred, n)
-
-
 def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_SHARE) -> Span:
     """Return the k − 1 directions in which rows vary most, and how much means vary there; k − 1 is
     at most d.
@@ -145,7 +90,7 @@ def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_
     return Span(moment.mean, vectors[:, : k - 1], np.maximum(strengths, least_share * most), noise)
 
 
-def third_moment(data: Any, span: Span, *, parallel: bool = False) -> FloatArray:
+def third_moment(data: Any, span: Span) -> FloatArray:
     """Return E[z⊗z⊗z] without the part of the noise, a symmetric k x k x k array."""
     n, d = count_rows(data), len(span.mean)
     n_outside, whitener = d - span.basis.shape[1], span.whitener
@@ -160,7 +105,7 @@ def third_moment(data: Any, span: Span, *, parallel: bool = False) -> FloatArray
         return sum_of_cubes(times(white, roots)), times(variances, weights) @ white
 
     total, tilt = np.zeros((whitener.shape[1] + 1,) * 3), np.zeros(whitener.shape[1] + 1)
-    for cube, part in map_blocks(block_sums, blocks_of(data), parallel=parallel):
+    for cube, part in map(block_sums, blocks_of(data)):
         total += cube
         tilt += part
     # The part of the noise: Σ over three places of t ⊗ N, where t = E[r z] and N = diag(Λ⁻¹, 0).
@@ -189,38 +134,6 @@ def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArra
 #: Iterations of k-means after the seeds of k-means++.
 _ROUNDS = 10
 
-#: Within components no direction counts as narrower than this share of the mean variance of the
-#: rows.
-_NARROWEST = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """Components that all have the same covariance.
-
-    Attributes
-    ----------
-    weights, means : array
-        As of `Gaussians`.
-    covariance : array, d x d
-        The covariance around every mean.
-    name : str
-        Where it comes from, in words.
-    """
-
-    weights: FloatArray
-    means: FloatArray
-    covariance: FloatArray
-    name: str
-
-    def gaussians(self, kind: CovarianceType, floor: float | FloatArray) -> Gaussians:
-        """Return the start with covariances of a kind, to which a floor is added, as in
-        `Gaussians.m_step`.
-        """
-        return Gaussians(
-            self.weights, self.means, KINDS[kind].of_matrix(self.covariance, len(self.means), floor)
-        )
-
 
 def can_be_spectral(n_components: int, n_features: int) -> bool:
     """Tell whether a third moment identifies k means: they span k − 1 dimensions, of which there
@@ -230,39 +143,14 @@ def can_be_spectral(n_components: int, n_features: int) -> bool:
 
 
 def spectral_start(
-    data: Any, moment: SecondMoment, n_components: int, *, seed: int, parallel: bool = False
-) -> Start:
-    """Return the start that the third moment gives, for components that are spheres."""
-    span = span_of(moment, n_components)
-    core = third_moment(data, span, parallel=parallel)
-    weights, means = means_of_core(core, span, seed=seed)
-    return Start(weights, means, span.noise * np.eye(len(moment.mean)), "third moment")
-
-
-def whitened_start(data: Any, moment: SecondMoment, before: Gaussians, *, seed: int) -> Start:
-    """Return the start that the third moment gives after components have been made spheres, on
-    average.
-
-    Rows are mapped such that the covariance around the means of an earlier guess, which is that of
-    the rows without that of these means, becomes the identity. Components that are elongated alike
-    become spheres; others become more like spheres.
+    data: Any, n_components: int, *, seed: int
+) -> tuple[FloatArray, FloatArray, float]:
+    """Return weights, means and the variance around them that the third moment gives, for
+    components that are spheres.
     """
-    offsets = before.means - moment.mean
-    within = moment.covariance - (offsets.T * before.weights) @ offsets
-    with one_blas_thread():
-        values, vectors = np.linalg.eigh(within)
-    roots = np.sqrt(
-        np.maximum(values, max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny))
-    )
-    to_spheres, back = vectors / roots @ vectors.T, vectors * roots @ vectors.T
-    white = mapped(data, lambda rows: (rows - moment.mean) @ to_spheres)
-    start = spectral_start(white, second_moment(white), len(before.weights), seed=seed)
-    return Start(
-        start.weights,
-        moment.mean + start.means @ back,
-        back @ start.covariance @ back,
-        "third moment, whitened within",
-    )
+    span = span_of(SecondMoment.of_block(data), n_components)
+    weights, means = means_of_core(third_moment(data, span), span, seed=seed)
+    return weights, means, span.noise
 
 
 def seeded_labels(data: Any, n_components: int, rng: np.random.Generator) -> IndexArray:
@@ -287,121 +175,3 @@ def seeded_labels(data: Any, n_components: int, rng: np.random.Generator) -> Ind
             break
         centres = moved
     return np.asarray(nearest)
-
-
-def shell_labels(data: Any, n_components: int) -> IndexArray:
-    """Return k parts of equal size by the distance of rows from zero: components of one centre that
-    differ in scale.
-    """
-    at, weights = split(data)
-    order = np.argsort(squared_norms(at), kind="stable")
-    sizes = np.ones(len(at)) if weights is None else weights[order]
-    nearer = np.cumsum(sizes) - sizes
-    labels = np.empty(len(at), np.int64)
-    labels[order] = np.minimum(nearer * n_components // sizes.sum(), n_components - 1)
-    return labels
-
-
-def swapped_labels(shares: FloatArray, at: FloatArray, rng: np.random.Generator) -> IndexArray:
-    """Return clusters in which one component is given up, and another is cut in two.
-
-    The rows of the first go to their next component; those of the second to the nearer of two of
-    them, in columns with random weights. `shares` are responsibilities, n x k.
-    """
-    k = shares.shape[1]
-    old, cut = rng.choice(k, 2, replace=False)
-    left = shares.copy()
-    left[:, old] = -1.0
-    labels = np.asarray(left.argmax(axis=1))
-    own = np.flatnonzero(labels == cut)
-    if own.size > 1:
-        scaled = at[own] * rng.exponential(1.0, at.shape[1])
-        one, two = scaled[rng.choice(own.size, 2, replace=False)]
-        is_nearer = squared_norms(scaled - one) < squared_norms(scaled - two)
-        labels[own[is_nearer]] = old
-    return labels
-
-
-def whitened(centred: Any, moment: SecondMoment) -> Any:
-    """Return rows in coordinates in which the covariance of all rows together is the identity."""
-    with one_blas_thread():
-        values, vectors = np.linalg.eigh(moment.covariance)
-    least = max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny)
-    return mapped(centred, lambda rows: rows @ (vectors / np.sqrt(np.maximum(values, least))))
-
-
-def gaussians_of(
-    data: Any, labels: IndexArray, like: Gaussians, floor: float | FloatArray, prior_rows: float
-) -> Gaussians:
-    """Return the Gaussians of clusters of rows, from which the mean of `like` was subtracted;
-    `like` has the kind.
-
-    Each cluster has `prior_rows` further rows with the covariance of all clusters: infinitely many
-    give all the same.
-    """
-    k = len(like.weights)
-    centred, weights = split(data)
-    chosen = times((labels[:, None] == np.arange(k)).astype(np.float64), weights)
-    squares = squared_norms(centred)
-    sums = weighted_sums(centred, squares, chosen, like.kind)
-    own = like.m_step(GaussianStatistics(float(count_rows(data)), 0.0, *sums, like.origin), floor)
-    shared = np.sum(like.kind.per_component(own.weights) * own.covariances, axis=0)
-    share = like.kind.per_component(sums[0] / (sums[0] + prior_rows))
-    sizes = np.maximum(sums[0], 1.0)
-    return replace(
-        own, weights=sizes / sizes.sum(), covariances=share * own.covariances + (1 - share) * shared
-    )
-
-
-def em_together(
-    data: Any, starts: list[Gaussians], floor: float | FloatArray, *, max_iter: int, tol: float
-) -> list[EMResult[Gaussians]]:
-    """Run EM from several starts of k components at once, each until it converges; the results are
-    those of `em`.
-
-    The components of all starts are one mixture, in which the responsibilities for a row sum to one
-    for each start. An iteration takes a few operations on large arrays instead of many on small
-    ones.
-    """
-    k, n, (rows, weights) = len(starts[0].weights), count_rows(data), split(data)
-    found, running, before = (
-        [EMResult(start) for start in starts],
-        np.arange(len(starts)),
-        np.full(len(starts), -np.inf),
-    )
-    shared = Gaussians(
-        *(np.concatenate([getattr(each, name) for each in starts]) for name in _FIELDS)
-    )
-    shared = replace(shared, weights=shared.weights / len(starts))
-    for n_iter in range(1, max_iter + 1):
-        centred = rows - shared.origin
-        squares = squared_norms(centred)
-        shares, heights = normalize(shared.log_joint(centred, squares).reshape(-1, k))
-        heights = times(heights.reshape(len(rows), -1), weights).sum(axis=0) / n + np.log(
-            len(running)
-        )
-        shares = times(shares.reshape(len(rows), -1), weights)
-        sums = weighted_sums(centred, squares, shares, shared.kind)
-        shared = shared.m_step(GaussianStatistics(n, 0.0, *sums, shared.origin), floor)
-        ended = heights - before < tol
-        for place in np.flatnonzero(
-            ended if n_iter < max_iter else np.ones(len(running), dtype=bool)
-        ):
-            own = _components(shared, [place], k)
-            found[running[place]] = EMResult(own, float(heights[place]), n_iter, bool(ended[place]))
-        running, before = running[~ended], heights[~ended]
-        if not running.size:
-            break
-        if ended.any():
-            shared = _components(shared, np.flatnonzero(~ended), k)
-    return found
-
-
-_FIELDS = ("weights", "means", "covariances")
-
-
-def _components(shared: Gaussians, places: Any, k: int) -> Gaussians:
-    """Return the components of the starts at some places as one mixture."""
-    chosen = (np.asarray(places)[:, None] * k + np.arange(k)).ravel()
-    weights = shared.weights[chosen]
-    return Gaussians(weights / weights.sum(), shared.means[chosen], shared.covariances[chosen])

@@ -23,7 +23,8 @@ from scipy.special import gammaln
 from odeco._util.state import Rule, Sizes, State, array, array_field, require, usable_array
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.emissions.covariances import KINDS, covariances_rule, kind_of
-from odeco.models.emissions.gaussians import draw_rows, squared_norms, weighted_sums
+from odeco.models.emissions.normal import draw_rows, weighted_sums
+from odeco.models.emissions.parts import squared_norms
 from odeco.models.engine.rows import column_moments, column_ranges, condition, has_missing, parts_of
 
 #: The smallest square root of a probability after an extrapolation.

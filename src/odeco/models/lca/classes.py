@@ -1,26 +1,20 @@
-"""Latent classes: the posterior of a respondent, and the E and M step of EM."""
+"""Latent classes: the posterior of a respondent, standard errors, and the M step of EM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from odeco._util.state import State, array_field
-from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.gaussians import normalize, weights_rule
-from odeco.models.engine.fit import Statistics
-from odeco.models.engine.rows import split, times, weigh
-from odeco.privacy.holders.answers import Questions, blocks_of
+from odeco.models.emissions.parts import normalize, weights_rule
+from odeco.models.engine.rows import times
+from odeco.privacy.holders.answers import Questions
 
 #: Probabilities below this count as this, so that their logarithms are finite.
 _MIN_PROBABILITY = 1e-12
-
-#: The smallest square root of a probability after an extrapolation.
-_MIN_ROOT = 1e-6
 
 #: Directions with less than this share of the largest information are not estimated.
 _RANK = 1e-10
@@ -54,26 +48,6 @@ class Classes(State):
     def responsibilities(self, given: FloatArray) -> FloatArray:
         """Return the responsibility of each class for each respondent."""
         return self.posterior(given)[0]
-
-    def e_step(self, given: FloatArray, weights: FloatArray | None = None) -> ClassStatistics:
-        """Return the sufficient statistics of respondents."""
-        n, log_likelihood, shares = weigh(*self.posterior(given), weights)
-        return ClassStatistics(n, log_likelihood, shares.sum(axis=0), given.T @ shares)
-
-    def to_vector(self) -> FloatArray:
-        """Return the classes as a vector for extrapolation: square roots of probabilities, which
-        lie on spheres.
-        """
-        return np.asarray(np.sqrt(np.concatenate([self.weights, self.answers.ravel()])))
-
-    def from_vector(self, vector: FloatArray, questions: Questions) -> Classes:
-        """Return the classes that `to_vector` would return as this vector."""
-        squares, k = np.maximum(vector, _MIN_ROOT) ** 2, self.weights.size
-        answers = squares[k:].reshape(self.answers.shape)
-        return Classes(
-            squares[:k] / squares[:k].sum(),
-            answers / questions.sum_by_question(answers)[questions.owners],
-        )
 
     def standard_errors(
         self, given: FloatArray, weights: FloatArray | None, questions: Questions
@@ -116,22 +90,6 @@ class Classes(State):
         return np.column_stack(columns), labels
 
 
-@dataclass(frozen=True, eq=False)
-class ClassStatistics(Statistics):
-    """The sufficient statistics of respondents.
-
-    Attributes
-    ----------
-    weights : array, k
-        The expected number of respondents of each class.
-    answers : array, answers x k
-        How often each answer was given by each class, in expectation.
-    """
-
-    weights: FloatArray = array_field("k", low=0)
-    answers: FloatArray = array_field("answers", "k", low=0)
-
-
 def m_step(
     weights: FloatArray,
     answers: FloatArray,
@@ -157,15 +115,6 @@ def m_step(
     return Classes(counts / counts.sum(), shares)
 
 
-def frequencies_of(counts: FloatArray, questions: Questions) -> FloatArray:
-    """Return the share of each answer among those who answered its question; equal shares if nobody
-    did.
-    """
-    totals = questions.sum_by_question(counts)[questions.owners]
-    equal = 1 / questions.sizes[questions.owners]
-    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1.0), equal)
-
-
 def as_probabilities(
     numbers: FloatArray, questions: Questions, frequencies: FloatArray, background: float
 ) -> FloatArray:
@@ -178,19 +127,3 @@ def as_probabilities(
         totals > 0, positive / np.where(totals > 0, totals, 1.0), frequencies[:, None]
     )
     return np.asarray((1 - background) * shares + background * frequencies[:, None])
-
-
-def count_answers(data: Any) -> FloatArray:
-    """Return how often each answer was given."""
-    marked, weights = split(data)
-    if weights is None:
-        return np.asarray(marked.sum(axis=0, dtype=np.float64))
-    return _added(data, lambda block: [block.weights @ block.rows.astype(np.float64)])[0]
-
-
-def _added(data: Any, work: Callable[[Any], list[FloatArray]]) -> list[FloatArray]:
-    """Return the sums of several arrays over blocks, in the order of the blocks."""
-    total: list[FloatArray] = []
-    for parts in map_blocks(work, blocks_of(data), parallel=True):
-        total = [mine + more for mine, more in zip(total, parts, strict=True)] if total else parts
-    return total

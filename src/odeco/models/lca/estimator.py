@@ -21,12 +21,14 @@ from odeco.io.categories import (
 )
 from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
+from odeco.models.emissions.parts import draw_labels
 from odeco.models.engine.agreement import Records
 from odeco.models.engine.estimator import EMEstimator
 from odeco.models.engine.fit import Fit, fitted
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, param
 from odeco.models.engine.private_estimator import PrivateEstimator
-from odeco.models.lca.spec import AnswersContext, ClassSpec
+from odeco.models.gmm.context import MixtureContext
+from odeco.models.lca.spec import ClassSpec, classes_of, context_of, questions_of
 from odeco.privacy.holders.answers import HeldAnswers, check_private_table
 
 
@@ -37,7 +39,7 @@ def _check_missing(name: str, value: Any) -> Any:
 
 
 def _answer_probabilities(fit: Fit) -> list[FloatArray]:
-    return [part.T for part in np.split(fit.params.answers, fit.context.questions.offsets[1:])]
+    return list(fit.context.probabilities(fit.params).values())
 
 
 #: Standard errors of this number of probabilities take seconds.
@@ -70,7 +72,7 @@ class LatentClasses(
         drawn for the selection.
     n_starts : int
         Number of starts, in turn of several kinds: the third moment once, k-means++ on plain,
-        whitened and randomly weighted indicators, and random responsibilities. After some
+        whitened and randomly weighted indicators, and random directions. After some
         iterations the likelier half goes on. Then classes of the best are swapped: one is given up,
         and another cut in two.
     max_iter : int
@@ -188,7 +190,9 @@ class LatentClasses(
         _answer_probabilities,
         "For each question, the probability of each of its answers in each class, k x answers.",
     )
-    categories_ = fitted("context.categories", "The answers to each question.")
+    categories_ = fitted(
+        lambda fit: list(fit.context.columns.categories.values()), "The answers to each question."
+    )
 
     def fit(
         self,
@@ -280,7 +284,8 @@ class LatentClasses(
                 "Standard errors are exact sums over respondents, and no budget pays for them. "
                 "Got a private model. Fit one without epsilon."
             )
-        size = fit.params.weights.size + fit.params.answers.size
+        classes = classes_of(fit.params)
+        size = classes.weights.size + classes.answers.size
         if size > _MAX_ERRORS:
             raise ValueError(
                 f"Standard errors are computed for at most {_MAX_ERRORS:,} probabilities. This "
@@ -288,8 +293,9 @@ class LatentClasses(
             )
         X, weights, _ = self._weigh(X, sample_weight, {})
         rows = self._learnt.spec.prepare(self._encode(X, fit.context)[0], fit.context)
-        errors = fit.params.standard_errors(rows.astype(np.float64), weights, fit.context.questions)
-        return errors.weights, _answer_probabilities(replace(fit, params=errors))
+        questions = questions_of(fit.context)
+        errors = classes.standard_errors(rows, weights, questions)
+        return errors.weights, np.split(errors.answers.T, questions.offsets[1:], axis=1)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, IndexArray]:
         """Draw respondents; return their answers, and the class of each. No answer is missing.
@@ -299,10 +305,9 @@ class LatentClasses(
         model = self._fit_for("sample")
         n_samples = check_count("n_samples", n_samples)
         random = as_random_state(random_state)
-        codes, labels = model.params.draw(model.context.questions, n_samples, random)
-        columns = [
-            own[places] for own, places in zip(model.context.categories, codes.T, strict=True)
-        ]
+        labels = draw_labels(model.params.weights, n_samples, random)
+        rows = model.context.rows(model.params.draw(labels, random))
+        columns = list(model.context.columns.decode(rows).values())
         mixed = any(column.dtype.kind == "O" for column in columns)
         return np.column_stack(
             [column.astype(object) if mixed else column for column in columns]
@@ -319,10 +324,10 @@ class LatentClasses(
         return float(fit.info.log_likelihood)
 
     def _encode(
-        self, X: Any, context: AnswersContext | None = None, categories: Any = None
-    ) -> tuple[IndexArray, AnswersContext]:
-        """Return the codes of answers; a table is read one column at a time, as each has its own
-        type.
+        self, X: Any, context: MixtureContext | None = None, categories: Any = None
+    ) -> tuple[FloatArray, MixtureContext]:
+        """Return the codes of answers, in which NaN is missing; a table is read one column at a
+        time, as each has its own type.
         """
         reset, missing = context is None, self.missing_values
         X = in_memory(X)
@@ -345,15 +350,16 @@ class LatentClasses(
         columns, names = columns_of(table), self._names()
         if context is None:
             known = learn_categories(columns, names, missing) if categories is None else None
-            context = AnswersContext.of(known or given_categories(categories, names, missing))
-        codes = encode(columns, context.categories, missing)
+            known = known or given_categories(categories, names, missing)
+            context = context_of(known, names)
+        codes = encode(columns, list(context.columns.categories.values()), missing)
         if self.handle_unknown == "error":
             check_known(codes, columns, names)
-        return np.maximum(codes, -1), context
+        return np.where(codes < 0, np.nan, codes), context
 
     def _hold(
         self, X: Any, spec: ClassSpec, *, categories: Any = None, groups: Any = None
-    ) -> tuple[HeldAnswers, AnswersContext]:
+    ) -> tuple[HeldAnswers, MixtureContext]:
         """Return a holder of private answers, without a message that depends on one of them."""
         if categories is None:
             raise ValueError(
@@ -365,13 +371,15 @@ class LatentClasses(
         check_private_table(X)
         validate_data(self, X, reset=True, skip_check_array=True)
         missing = spec.settings.missing_values
-        context = AnswersContext.of(given_categories(categories, self._names(), missing))
-        if context.sizes.size < 2:
+        given = given_categories(categories, self._names(), missing)
+        context = context_of(given, self._names())
+        questions = questions_of(context)
+        if questions.sizes.size < 2:
             raise ValueError(
                 "A private model needs at least 2 questions: pairs are released. Got 1."
             )
-        codes = encode(columns_of(X), context.categories, missing)
-        return HeldAnswers(context.questions.indicators(codes), context.questions, groups), context
+        codes = encode(columns_of(X), given, missing)
+        return HeldAnswers(questions.indicators(codes), questions, groups), context
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
