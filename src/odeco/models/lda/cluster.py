@@ -272,15 +272,11 @@ def _silently(work: Callable[..., Any], texts: TextPart, *arguments: Any) -> Any
 
 
 def _census(texts: Iterable[str], tokenizer: Tokenizer) -> _Census:
-    texts = list(texts)
-    if not texts:
-        return _Census(np.array([], dtype=np.str_), np.zeros(0), np.zeros(0), 0)
     counted = count_words(texts, tokenizer=tokenizer, allow_empty=True)
     counts = counted.counts
-    n_words = counted.words.size
-    frequency = np.bincount(counts.indices, minlength=n_words).astype(np.float64)
+    frequency = np.bincount(counts.indices, minlength=counted.words.size).astype(np.float64)
     totals = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
-    return _Census(counted.words, frequency, totals, len(texts))
+    return _Census(counted.words, frequency, totals, counts.shape[0])
 
 
 def _joined(parts: list[_Census]) -> _Census:
@@ -294,10 +290,7 @@ def _joined(parts: list[_Census]) -> _Census:
 
 
 def _counted(texts: Iterable[str], words: list[str], tokenizer: Tokenizer) -> Any:
-    texts = list(texts)
-    if not texts:
-        return count_words(["x"], words, tokenizer=tokenizer).counts[:0]
-    return count_words(texts, words, tokenizer=tokenizer).counts
+    return count_words(texts, words, tokenizer=tokenizer, allow_empty=True).counts
 
 
 def proportions_on_cluster(rows: ClusterRows, params: TopicParams, n_iterations: int) -> Any:

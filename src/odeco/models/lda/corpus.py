@@ -108,16 +108,6 @@ class RefinedTopics:
         expected[:, self.words] = self.counts
         return expected
 
-    @property
-    def topic_word(self) -> FloatArray:
-        """Topics as distributions over words: `topic_counts` plus `eta`, scaled to sum to one; made
-        at each access.
-        """
-        smoothed = self.topic_counts.astype(np.float64)
-        smoothed += self.eta
-        smoothed /= smoothed.sum(axis=1, keepdims=True)
-        return smoothed
-
 
 class Corpus(ABC):
     """Documents to learn from."""
@@ -227,9 +217,9 @@ class Corpus(ABC):
         ... )
         >>> rough = np.array([[0.4, 0.2, 0.2, 0.2], [0.2, 0.2, 0.2, 0.4]])
         >>> refined = LocalCorpus(counts).refine(rough, n_sweeps=20, seed=0, eta=0.01)
-        >>> np.round(refined.topic_word, 1)
-        array([[0.5, 0.5, 0. , 0. ],
-               [0. , 0. , 0.5, 0.5]])
+        >>> np.round(refined.topic_counts)
+        array([[17., 17.,  0.,  0.],
+               [ 0.,  0., 16., 18.]], dtype=float32)
         """
         totals = self.counted.totals
         mean_length = int(totals.sum()) / max(self.n_documents, 1)
