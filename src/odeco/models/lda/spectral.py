@@ -394,7 +394,7 @@ def misfit(
     third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)[1]
     observed = third * np.einsum("i,j,l->ijl", scales, scales, scales)
     scaled = scales[:, None] * places
-    squares = (scaled[:, None] * scaled).reshape(-1, weights.size)
+    squares = (scaled[:, None] * scaled).reshape(len(scaled) ** 2, weights.size)
     explained = (scaled * weights) @ squares.T
     return float(np.sum((observed.reshape(explained.shape) - explained) ** 2))
 
