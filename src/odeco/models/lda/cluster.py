@@ -79,15 +79,10 @@ class CountTask(NamedTuple):
 class ClusterCorpus(Corpus):
     """Documents on a cluster."""
 
-    def __init__(self, rows: ClusterRows, vocabulary: IndexArray | None = None) -> None:
+    def __init__(self, rows: ClusterRows) -> None:
         self.rows = rows
-        self.vocabulary = vocabulary
         self.n_documents = rows.n_rows
-        self.n_words = rows.n_features if vocabulary is None else int(vocabulary.size)
-
-    def among(self, vocabulary: IndexArray) -> ClusterCorpus:
-        """Return the same documents over a smaller vocabulary."""
-        return ClusterCorpus(self.rows, vocabulary)
+        self.n_words = rows.n_features
 
     def choose(self, documents: IndexArray) -> ClusterCorpus:
         """Return the documents with these numbers. Each pass over them reads all documents."""
@@ -101,7 +96,7 @@ class ClusterCorpus(Corpus):
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents."""
-        held = (self.n_words, basis, self.vocabulary, core)
+        held = (self.n_words, basis, core)
         order = Order(on_worker, (_task(self.rows), sum_words), held, UNIT_DOCUMENTS)
         answers = ask(self.rows, order, [(0, 0, self.n_documents)])
         parts = [part for part, _ in answers if part is not None]
@@ -331,21 +326,10 @@ def on_worker(
         return work(counts.read(pieces, blocks), *held)
 
 
-def sum_words(
-    documents: Documents,
-    n_words: int,
-    basis: FloatArray | None,
-    vocabulary: IndexArray | None,
-    core: bool,
-) -> Part:
+def sum_words(documents: Documents, n_words: int, basis: FloatArray | None, core: bool) -> Part:
     """Return the sums over the documents of one node."""
-
-    def leaves() -> Iterator[Any]:
-        for first, counts in documents:
-            cut = count_chunks(counts, first)
-            yield cut if vocabulary is None else (chunk.among(vocabulary) for chunk in cut)
-
-    return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core))
+    leaves = (count_chunks(counts, first) for first, counts in documents)
+    return sum_leaves(leaves, partial(WordSums, n_words, basis, core=core))
 
 
 def list_tokens(documents: Documents, vocabulary: NDArray[np.int64]) -> Tokens:

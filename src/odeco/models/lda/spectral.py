@@ -66,7 +66,7 @@ def sum_moments(
     check_usable(words)
     if not isinstance(settings.n_components, str):
         _check_n_topics(settings.n_components, words)
-    basis = _find_basis(corpus, words.words_that_occur(), settings, seed, callback)
+    basis = _find_basis(corpus, settings, seed, callback)
     return [part.sums(basis) for part in parts]
 
 
@@ -90,28 +90,17 @@ def _check_n_topics(k: int, words: WordSums) -> None:
         )
 
 
-def _find_basis(
-    corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int, callback: Callback
-) -> FloatArray:
+def _find_basis(corpus: Corpus, settings: LdaSettings, seed: int, callback: Callback) -> FloatArray:
     """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised
     subspace iteration.
     """
     callback("pairs", 0, 1)
-    size = settings.basis_size(corpus.n_words)
-    # A word that does not occur has a row of zeros, so all work is done on the words that do.
-    if present.size < size:
-        present = np.arange(corpus.n_words)
-    narrow = corpus.among(present)
-    basis = _random_columns(present.size, size, seed)
+    basis = _random_columns(corpus.n_words, settings.basis_size(corpus.n_words), seed)
     for _ in range(_N_PASSES):
-        sums = narrow.sums(basis, core=False)
+        sums = corpus.sums(basis, core=False)
         basis = sums.pop_image()
         del sums  # it holds the basis before; at most two arrays of this size are kept
         orthonormalise(basis, seed)
-    if present.size < corpus.n_words:
-        inside = basis
-        basis = np.zeros((corpus.n_words, size))
-        basis[present] = inside
     callback("triples", 0, 1)
     return basis
 
