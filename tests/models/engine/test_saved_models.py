@@ -192,7 +192,7 @@ def test_a_stream_shows_itself_and_comes_back_from_its_file(estimator, given, da
         (
             TensorLDA(2, topic_word_prior=1e-300),
             WORDS,
-            "`topic_word_prior` must be a positive number, from 1e-30",
+            "`topic_word_prior` must be a number of at least 1e-30",
         ),
     ],
 )

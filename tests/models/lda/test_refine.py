@@ -27,6 +27,7 @@ from odeco.models.lda.gibbs import (
     words_that_occur,
 )
 from odeco.models.lda.gibbs_kernels import LARGEST_COUNT, sweep_documents
+from odeco.models.lda.params import TopicParams
 
 # Two documents over three words, two topics: 2^5 states, so that every law below can be written
 # out.
@@ -115,6 +116,13 @@ def mixed_corpus(seed=0, n_documents=400, length=60):
     return counts, topics
 
 
+def topics_of(refined):
+    """Return the topics as distributions over words."""
+    return TopicParams.from_counts(
+        refined.topic_counts, refined.alpha, refined.eta, None
+    ).topic_word
+
+
 def begun(counts, topics, n_lanes, alpha):
     """Return tokens, their lanes, and the state after the first draw from topics."""
     lengths = np.asarray(counts.sum(axis=1))
@@ -195,11 +203,11 @@ def test_the_result_does_not_depend_on_the_number_of_threads():
     starts = np.arange(0, 24_001, 60)
     assert len(lane_spans(starts, choose_lanes(24_000, 50 * 8))) == 16
     for other in several[1:]:
-        np.testing.assert_array_equal(several[0].topic_word, other.topic_word)
+        np.testing.assert_array_equal(topics_of(several[0]), topics_of(other))
         np.testing.assert_array_equal(several[0].alpha, other.alpha)
         assert several[0].eta == other.eta
     assert not np.array_equal(
-        several[0].topic_word, LocalCorpus(counts).refine(start, n_sweeps=6, seed=4).topic_word
+        topics_of(several[0]), topics_of(LocalCorpus(counts).refine(start, n_sweeps=6, seed=4))
     )
 
 
@@ -210,7 +218,7 @@ def test_topics_without_common_words_are_found_to_sampling_error():
     refined = LocalCorpus(counts).refine(rough, n_sweeps=30, seed=0, eta=0.01)
     per_topic = refined.topic_counts.sum(axis=1)
     assert per_topic.sum() == pytest.approx(n_documents * length, rel=1e-4)
-    errors = np.abs(refined.topic_word - topics).sum(axis=1)
+    errors = np.abs(topics_of(refined) - topics).sum(axis=1)
     # With every token in its topic, the L1 error of m draws over S words has mean at most sqrt(S /
     # m), and passes it by t with chance exp(-m t^2 / 2) (McDiarmid); t = 6 / sqrt(m) is once in
     # 7e7. Smoothing moves at most 2 V eta / m. Tokens astray: at the posterior a token of a pure
@@ -227,11 +235,11 @@ def test_a_word_that_never_occurs_keeps_the_prior():
     start = np.hstack([topics, np.zeros((2, 3))])
     refined = LocalCorpus(wider).refine(start, n_sweeps=3, seed=0, eta=0.5)
     np.testing.assert_allclose(
-        refined.topic_word[:, 10:],
+        topics_of(refined)[:, 10:],
         0.5 / (refined.topic_counts.sum(axis=1) + 13 * 0.5)[:, None] * np.ones(3),
         rtol=1e-5,
     )
-    np.testing.assert_allclose(refined.topic_word.sum(axis=1), 1)
+    np.testing.assert_allclose(topics_of(refined).sum(axis=1), 1)
 
 
 def test_empty_documents_change_nothing_but_the_prior():
@@ -243,7 +251,7 @@ def test_empty_documents_change_nothing_but_the_prior():
     padded = LocalCorpus(with_empty).refine(topics, n_sweeps=4, seed=0)
     # An empty document tells nothing of the prior either: its terms vanish from both sums of the
     # fixed point.
-    np.testing.assert_array_equal(plain.topic_word, padded.topic_word)
+    np.testing.assert_array_equal(topics_of(plain), topics_of(padded))
     np.testing.assert_allclose(plain.alpha, padded.alpha, rtol=1e-12)
 
 
@@ -271,7 +279,7 @@ def test_the_callback_sees_every_sweep_and_changes_nothing():
     watched = LocalCorpus(counts).refine(topics, n_sweeps=5, seed=0, callback=seen.append)
     assert seen == [1, 2, 3, 4, 5]
     np.testing.assert_array_equal(
-        watched.topic_word, LocalCorpus(counts).refine(topics, n_sweeps=5, seed=0).topic_word
+        topics_of(watched), topics_of(LocalCorpus(counts).refine(topics, n_sweeps=5, seed=0))
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from odeco._util.arguments import check_unmasked
+from odeco.io.rows import is_sparse
 from odeco.models.engine.estimator import Estimator
 from odeco.models.engine.parameters import (
     DELTA,
@@ -86,6 +87,30 @@ class PrivateEstimator(Estimator):
         return Learnt(spec, seed, fit, None, sums.report(spec.mechanism))
 
 
+def check_private_numbers(X: Any, what: str, *, sparse: bool = False) -> None:
+    """Raise unless private records are an array or a table of numbers; no message depends on a
+    record.
+
+    What NumPy makes of a list, and what it says about a cell that is not a number, depends on the
+    cells. So only arrays of numbers are accepted.
+    """
+    if hasattr(X, "dtypes") and hasattr(X, "iloc"):
+        types = {dtype.kind for dtype in X.dtypes}
+    elif isinstance(X, np.ndarray) or (sparse and is_sparse(X)):
+        types = {X.dtype.kind}
+    else:
+        kinds = "a NumPy array, a CSR array" if sparse else "a NumPy array"
+        raise TypeError(
+            f"Private {what} must be {kinds} or a table of numbers. Got {type(X).__name__}. "
+            "Convert them."
+        )
+    if not types <= set("iufb"):
+        raise TypeError(
+            f"Private {what} must be numbers. Got another type of array or column. Convert them."
+        )
+    check_unmasked(X, "array X")
+
+
 @dataclass(eq=False, repr=False)
 class PrivateRowsEstimator(PrivateEstimator):
     """A model of rows of numbers that can be private: it needs a bound on the norm of rows, given
@@ -120,27 +145,10 @@ class PrivateRowsEstimator(PrivateEstimator):
     def _hold(
         self, X: Any, spec: Any, *, groups: Any = None
     ) -> tuple[BoundedRows | UnboundedRows, Any]:
-        """Return a holder of private rows, without a message that depends on one of them.
-
-        What NumPy makes of a list, and what it says about a cell that is not a number, depends on
-        the cells. So only arrays of numbers are accepted, and whether a number is finite is not
-        checked here.
+        """Return a holder of private rows, without a message that depends on one of them: whether
+        a number is finite is not checked here.
         """
-        types = (
-            {dtype.kind for dtype in X.dtypes}
-            if hasattr(X, "dtypes") and hasattr(X, "iloc")
-            else None
-        )
-        if types is None and not isinstance(X, np.ndarray):
-            raise TypeError(
-                "Private rows must be a NumPy array or a table of numbers. Got "
-                f"{type(X).__name__}. Convert them."
-            )
-        if not (types or {X.dtype.kind}) <= set("iufb"):
-            raise TypeError(
-                "Private rows must be numbers. Got another type of array or column. Convert them."
-            )
-        check_unmasked(X, "array X")
+        check_private_numbers(X, "rows")
         with np.errstate(
             all="ignore"
         ):  # a warning about a number beyond double precision would depend on the rows

@@ -79,15 +79,10 @@ class CountTask(NamedTuple):
 class ClusterCorpus(Corpus):
     """Documents on a cluster."""
 
-    def __init__(self, rows: ClusterRows, vocabulary: IndexArray | None = None) -> None:
+    def __init__(self, rows: ClusterRows) -> None:
         self.rows = rows
-        self.vocabulary = vocabulary
         self.n_documents = rows.n_rows
-        self.n_words = rows.n_features if vocabulary is None else int(vocabulary.size)
-
-    def among(self, vocabulary: IndexArray) -> ClusterCorpus:
-        """Return the same documents over a smaller vocabulary."""
-        return ClusterCorpus(self.rows, vocabulary)
+        self.n_words = rows.n_features
 
     def choose(self, documents: IndexArray) -> ClusterCorpus:
         """Return the documents with these numbers. Each pass over them reads all documents."""
@@ -101,7 +96,7 @@ class ClusterCorpus(Corpus):
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents."""
-        held = (self.n_words, basis, self.vocabulary, core)
+        held = (self.n_words, basis, core)
         order = Order(on_worker, (_task(self.rows), sum_words), held, UNIT_DOCUMENTS)
         answers = ask(self.rows, order, [(0, 0, self.n_documents)])
         parts = [part for part, _ in answers if part is not None]
@@ -272,15 +267,11 @@ def _silently(work: Callable[..., Any], texts: TextPart, *arguments: Any) -> Any
 
 
 def _census(texts: Iterable[str], tokenizer: Tokenizer) -> _Census:
-    texts = list(texts)
-    if not texts:
-        return _Census(np.array([], dtype=np.str_), np.zeros(0), np.zeros(0), 0)
     counted = count_words(texts, tokenizer=tokenizer, allow_empty=True)
     counts = counted.counts
-    n_words = counted.words.size
-    frequency = np.bincount(counts.indices, minlength=n_words).astype(np.float64)
+    frequency = np.bincount(counts.indices, minlength=counted.words.size).astype(np.float64)
     totals = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
-    return _Census(counted.words, frequency, totals, len(texts))
+    return _Census(counted.words, frequency, totals, counts.shape[0])
 
 
 def _joined(parts: list[_Census]) -> _Census:
@@ -294,10 +285,7 @@ def _joined(parts: list[_Census]) -> _Census:
 
 
 def _counted(texts: Iterable[str], words: list[str], tokenizer: Tokenizer) -> Any:
-    texts = list(texts)
-    if not texts:
-        return count_words(["x"], words, tokenizer=tokenizer).counts[:0]
-    return count_words(texts, words, tokenizer=tokenizer).counts
+    return count_words(texts, words, tokenizer=tokenizer, allow_empty=True).counts
 
 
 def proportions_on_cluster(rows: ClusterRows, params: TopicParams, n_iterations: int) -> Any:
@@ -338,21 +326,10 @@ def on_worker(
         return work(counts.read(pieces, blocks), *held)
 
 
-def sum_words(
-    documents: Documents,
-    n_words: int,
-    basis: FloatArray | None,
-    vocabulary: IndexArray | None,
-    core: bool,
-) -> Part:
+def sum_words(documents: Documents, n_words: int, basis: FloatArray | None, core: bool) -> Part:
     """Return the sums over the documents of one node."""
-
-    def leaves() -> Iterator[Any]:
-        for first, counts in documents:
-            cut = count_chunks(counts, first)
-            yield cut if vocabulary is None else (chunk.among(vocabulary) for chunk in cut)
-
-    return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core))
+    leaves = (count_chunks(counts, first) for first, counts in documents)
+    return sum_leaves(leaves, partial(WordSums, n_words, basis, core=core))
 
 
 def list_tokens(documents: Documents, vocabulary: NDArray[np.int64]) -> Tokens:

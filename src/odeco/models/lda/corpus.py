@@ -108,28 +108,12 @@ class RefinedTopics:
         expected[:, self.words] = self.counts
         return expected
 
-    @property
-    def topic_word(self) -> FloatArray:
-        """Topics as distributions over words: `topic_counts` plus `eta`, scaled to sum to one; made
-        at each access.
-        """
-        smoothed = self.topic_counts.astype(np.float64)
-        smoothed += self.eta
-        smoothed /= smoothed.sum(axis=1, keepdims=True)
-        return smoothed
-
 
 class Corpus(ABC):
     """Documents to learn from."""
 
     n_documents: int
     n_words: int
-
-    @abstractmethod
-    def among(self, vocabulary: IndexArray) -> Self:
-        """Return the same documents over a smaller vocabulary that holds all words of documents of
-        three words.
-        """
 
     @abstractmethod
     def choose(self, documents: IndexArray) -> Self:
@@ -227,9 +211,9 @@ class Corpus(ABC):
         ... )
         >>> rough = np.array([[0.4, 0.2, 0.2, 0.2], [0.2, 0.2, 0.2, 0.4]])
         >>> refined = LocalCorpus(counts).refine(rough, n_sweeps=20, seed=0, eta=0.01)
-        >>> np.round(refined.topic_word, 1)
-        array([[0.5, 0.5, 0. , 0. ],
-               [0. , 0. , 0.5, 0.5]])
+        >>> np.round(refined.topic_counts)
+        array([[17., 17.,  0.,  0.],
+               [ 0.,  0., 16., 18.]], dtype=float32)
         """
         totals = self.counted.totals
         mean_length = int(totals.sum()) / max(self.n_documents, 1)
@@ -311,17 +295,9 @@ class Corpus(ABC):
 class LocalCorpus(Corpus):
     """Documents in the memory of this process, as checked counts."""
 
-    def __init__(self, counts: Any, chunks: tuple[CountChunk, ...] | None = None) -> None:
+    def __init__(self, counts: Any) -> None:
         self._counts = counts
-        self._chunks = chunks
         self.n_documents, self.n_words = (int(size) for size in counts.shape)
-
-    def among(self, vocabulary: IndexArray) -> LocalCorpus:
-        """Return the same documents over a smaller vocabulary."""
-        chunks = tuple(chunk.among(vocabulary) for chunk in self._cut())
-        narrow = LocalCorpus(self._counts, chunks)
-        narrow.n_words = vocabulary.size
-        return narrow
 
     def choose(self, documents: IndexArray) -> LocalCorpus:
         """Return the documents with these numbers."""
@@ -339,17 +315,16 @@ class LocalCorpus(Corpus):
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents, added in the same tree as on a cluster."""
         start = partial(WordSums, self.n_words, basis, core=core)
-        return sum_chunks(self._cut(), start)
+        return sum_chunks(self._chunks, start)
 
     def lanes(self, vocabulary: IndexArray, spans: Sequence[tuple[int, int]]) -> ThreadLanes:
         """Return ranges of the documents as lanes of tokens of these words."""
         tokens = [Tokens.from_counts(row_slice(self._counts, *span), vocabulary) for span in spans]
         return ThreadLanes(tokens)
 
-    def _cut(self) -> tuple[CountChunk, ...]:
-        if self._chunks is None:
-            self._chunks = tuple(count_chunks(self._counts))
-        return self._chunks
+    @cached_property
+    def _chunks(self) -> list[CountChunk]:
+        return list(count_chunks(self._counts))
 
 
 # ---- the work of a pass, here or on workers ------------------------------------------------------

@@ -121,16 +121,6 @@ class CountChunk:
     n_short: int
     n_tokens: int
 
-    def among(self, vocabulary: IndexArray) -> CountChunk:
-        """Return the same documents over a smaller, sorted vocabulary that holds all of their
-        words.
-        """
-        if vocabulary.size == self.rows.shape[1]:
-            return self
-        indices = np.searchsorted(vocabulary, self.rows.indices)
-        rows = csr_view(self.rows.data, indices, self.rows.indptr, vocabulary.size)
-        return replace(self, rows=rows, words=np.searchsorted(vocabulary, self.words))
-
 
 def as_counts(counts: Any, n_words: int | None = None) -> Any:
     """Return word counts, documents x vocabulary, as a checked CSR array of float64 without stored

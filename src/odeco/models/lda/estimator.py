@@ -14,7 +14,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
 
-from odeco._util.arguments import check_unmasked
 from odeco._util.threads import on_threads
 from odeco._util.types import FloatArray, IndexArray
 from odeco.display.progress import reporting
@@ -40,7 +39,7 @@ from odeco.models.engine.parameters import (
     or_auto,
     param,
 )
-from odeco.models.engine.private_estimator import PrivateEstimator
+from odeco.models.engine.private_estimator import PrivateEstimator, check_private_numbers
 from odeco.models.engine.spec import Learnt
 from odeco.models.lda.counts import are_texts, as_counts
 from odeco.models.lda.fitting import check_seed_words
@@ -464,27 +463,12 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     def _private_counts(self, X: Any) -> Any:
         """Return private word counts as an array, without a message that depends on one of them.
 
-        NumPy converts a list by its cells, and its error about a cell that is not a number depends
-        on the cell. So only arrays of numbers are accepted, and finiteness is not checked here.
+        Whether they are finite is not checked here.
         """
         if isinstance(X, RemoteRows):
             self._check_width(X, reset=True)
             return X
-        check_unmasked(X, "array X")
-        if hasattr(X, "dtypes") and hasattr(X, "iloc"):
-            types = {dtype.kind for dtype in X.dtypes}
-        else:
-            types = None
-        if types is None and not (isinstance(X, np.ndarray) or sparse.issparse(X)):
-            raise TypeError(
-                "Private word counts must be a NumPy array, a CSR array or a table of numbers. "
-                f"Got {type(X).__name__}. Convert them, or call fit_text for texts."
-            )
-        if not (types or {X.dtype.kind}) <= set("iufb"):
-            raise TypeError(
-                "Private word counts must be numbers. Got another type of array or column. "
-                "Convert them."
-            )
+        check_private_numbers(X, "word counts", sparse=True)
         check_private_structure(X)
         return validate_data(self, X, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
 

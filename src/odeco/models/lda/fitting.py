@@ -138,17 +138,18 @@ def _refined(
         callback=lambda sweep: callback("sweeps", sweep, settings.max_iter),
         **further,
     )
-    topic_word = refined.topic_word
+    fitted = TopicParams.from_counts(
+        refined.topic_counts, refined.alpha, refined.eta, found.diagnostics
+    )
+    if seeds is not None:
+        return fitted
     halves = corpus.completion_halves(seed)
     frequencies = totals / totals.sum()
     before, after = (
-        completion_scores(halves, topics, alpha, frequencies)
-        for topics, alpha in ((spectral.topic_word, spectral.alpha), (topic_word, refined.alpha))
+        completion_scores(halves, each.topic_word, each.alpha, frequencies)
+        for each in (spectral, fitted)
     )
-    if seeds is None and not clearly_better(after, before):
-        return None
-    sizes = refined.counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
-    return TopicParams(topic_word, sizes, refined.alpha, refined.eta, found.diagnostics)
+    return fitted if clearly_better(after, before) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +206,7 @@ def fit_spectral(
     if concentration is None:
         concentration, near = _choose_concentration(reduced, sums, corpus, seed=seed)
     topics = topics_for(concentration, reduced, sums, seed=seed, near=near, before=earlier)
-    diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
+    diagnostics = diagnose(reduced, topics, sums)
     return SpectralFit(topics, diagnostics, concentration, reduced.directions @ topics.coordinates)
 
 

@@ -31,9 +31,6 @@ from odeco.models.lda import gibbs_kernels as kernels
 #: good.
 _SMALLEST_PRIOR = 1e-4
 
-#: Word counts up to this share a histogram. The few that are larger are terms of their own.
-_CAP = 4096
-
 
 def exceedances(histogram: NDArray[Any]) -> FloatArray:
     """Return t[..., j], the number of groups that hold more than j, from h[..., n], the number that
@@ -89,12 +86,10 @@ def learn_eta(eta: float, word_counts: NDArray[Any], n_features: int, n_iteratio
     totals = word_counts.sum(axis=0, dtype=np.float64)
     if not totals.any():
         return eta
-    flat = np.minimum(word_counts, _CAP).astype(np.int64).ravel()
-    tail = exceedances(np.bincount(flat, minlength=2))
+    tail = exceedances(np.bincount(word_counts.astype(np.int64).ravel(), minlength=2))
     steps = np.arange(len(tail))
-    large = word_counts[word_counts > _CAP].astype(np.float64)
     for _ in range(n_iterations):
-        gain = np.sum(tail / (eta + steps)) + np.sum(digamma(large + eta) - digamma(_CAP + eta))
+        gain = np.sum(tail / (eta + steps))
         loss = n_features * np.sum(digamma(totals + n_features * eta) - digamma(n_features * eta))
         eta = max(float(eta * gain / loss), _SMALLEST_PRIOR)
     return eta

@@ -399,27 +399,16 @@ def coherence(topic_word: FloatArray, counts: Any, top: int = 10) -> FloatArray:
     NPMI of words i and j is log(p_ij / (p_i p_j)) / -log(p_ij) with p the share of documents that
     hold them; it is -1 if no document holds both, and 1 if every document does.
     """
-    leaders = np.argsort(-topic_word, axis=1, kind="stable")[:, :top]
-    words, places = np.unique(leaders, return_inverse=True)
-    together = _documents_with_both(counts, words)
-    n_documents = counts.shape[0]
-    alone = np.diagonal(together)
-    first, second = np.triu_indices(leaders.shape[1], 1)
-    places = places.reshape(leaders.shape)
-    one = places[:, first]
-    other = places[:, second]
-    both = together[one, other]
-    one_alone = alone[one]
-    other_alone = alone[other]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.log(both * n_documents / (one_alone * other_alone)) / -np.log(
-            both / n_documents
-        )
-    npmi = np.where(both == 0, -1.0, np.where(both == n_documents, 1.0, information))
-    return np.asarray(npmi.mean(axis=1))
-
-
-def _documents_with_both(counts: Any, words: NDArray[np.int64]) -> FloatArray:
-    """Return, for each pair of the given words, the number of documents that hold both."""
-    occurs = (counts[:, words] > 0).astype(np.float64)
-    return np.asarray((occurs.T @ occurs).toarray(), dtype=np.float64)
+    occurs = sparse.csc_array(counts) > 0
+    first, second = np.triu_indices(min(top, topic_word.shape[1]), 1)
+    npmi = []
+    for row in topic_word:
+        leaders = np.argsort(-row, kind="stable")[:top]
+        present = occurs[:, leaders].astype(np.float64)
+        together = (present.T @ present).toarray() / counts.shape[0]
+        alone = np.diagonal(together)
+        both = together[first, second]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            information = np.log(both / (alone[first] * alone[second])) / -np.log(both)
+        npmi.append(np.where(both == 0, -1.0, np.where(both == 1, 1.0, information)).mean())
+    return np.array(npmi)

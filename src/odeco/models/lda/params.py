@@ -267,18 +267,14 @@ class TopicParams(State):
         return self.permuted(order)
 
 
-def diagnose(
-    reduced: ReducedMoments, topics: SpectralTopics, n_documents: int, sums: WordSums | None = None
-) -> TopicDiagnostics:
-    """Collect the diagnostics of an estimate, in the order of `topics`; `sums` are None in a
-    private model.
-    """
+def diagnose(reduced: ReducedMoments, topics: SpectralTopics, sums: WordSums) -> TopicDiagnostics:
+    """Collect the diagnostics of an estimate, in the order of `topics`."""
     k = topics.alpha.size
     return TopicDiagnostics(
-        n_documents=n_documents,
-        n_empty=None if sums is None else sums.n_empty,
-        n_short=None if sums is None else sums.n_short,
-        n_tokens=None if sums is None else sums.n_tokens,
+        n_documents=sums.n_documents,
+        n_empty=sums.n_empty,
+        n_short=sums.n_short,
+        n_tokens=sums.n_tokens,
         n_components=k,
         n_clear=int(reduced.clear.sum()),
         eigenvalues=reduced.eigenvalues,

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from odeco._util.types import FloatArray, IndexArray
+from odeco.datasets import planted_topics
 from odeco.models.engine.private import Releaser
 from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
@@ -135,21 +135,14 @@ class GenerativeModel:
 
     def simulate(self, n_documents: int, rng: np.random.Generator) -> Any:
         """Return the word counts of simulated documents as a CSR array."""
-        n_words = self.topics.shape[1]
-        alpha = np.maximum(self.concentration * self.shares, 1e-3)
-        proportions = rng.dirichlet(alpha, n_documents)
-        lengths = rng.choice(LENGTH_EDGES, n_documents, p=self.length_chances)
-        sizes = rng.multinomial(lengths, proportions)
-        documents = [np.repeat(np.arange(n_documents), of_topic) for of_topic in sizes.T]
-        words = [
-            rng.choice(n_words, own.size, p=topic)
-            for topic, own in zip(self.topics, documents, strict=True)
-        ]
-        places = (np.concatenate(documents), np.concatenate(words))
-        counts: Any = sparse.coo_array(
-            (np.ones(places[0].size), places), shape=(n_documents, n_words)
-        )
-        return counts.tocsr()
+        return planted_topics(
+            n_documents,
+            self.topics.shape[1],
+            np.maximum(self.concentration * self.shares, 1e-3),
+            document_length=rng.choice(LENGTH_EDGES, n_documents, p=self.length_chances),
+            topics=self.topics,
+            rng=rng,
+        ).counts
 
 
 @dataclass(frozen=True)

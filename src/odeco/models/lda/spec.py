@@ -217,7 +217,7 @@ class TopicStream(State):
                 topics = topics_for(
                     self.concentration, reduced, sums, seed=self.seed, near=near, before=near
                 )
-            diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
+            diagnostics = diagnose(reduced, topics, sums)
             prior = settings.topic_word_prior
             params = TopicParams.from_shares(
                 topics.topic_word, topics.alpha, sums.n_tokens, prior, diagnostics

@@ -7,10 +7,7 @@ then M₃(W, W, W) has the orthonormal components bⱼ = √mⱼ Wᵀμⱼ with 
 W bⱼ = √mⱼ μⱼ leads back.
 
 The span of the topics is that of the pairs alone, whatever α₀ is. The moments are therefore summed
-once in a basis of that span, and α₀ is selected afterwards from k x k x k numbers. These are
-whitened once, by the moment P of pairs of words: M₂ = P − α₀/(α₀+1) f fᵀ for the frequencies f
-differs from it by one direction, and so does M₃ from the moment of triples of words, whatever α₀ is
-(`_whitened`).
+once in a basis of that span, and α₀ is selected afterwards from k x k x k numbers.
 
 **The basis** comes from randomised subspace iteration on the first documents. When more documents
 arrive, a further iteration moves it to the image Z of the old basis B under the moment of pairs,
@@ -23,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from operator import add
 from typing import Any, Literal
 
@@ -40,7 +37,6 @@ from odeco.models.lda.moments import (
     check_usable,
     contract,
     corrected_core,
-    correction_factors,
 )
 from odeco.models.lda.params import N_OVERSAMPLES, Callback, LdaSettings
 from odeco.tensors.components import Components, match
@@ -70,7 +66,7 @@ def sum_moments(
     check_usable(words)
     if not isinstance(settings.n_components, str):
         _check_n_topics(settings.n_components, words)
-    basis = _find_basis(corpus, words.words_that_occur(), settings, seed, callback)
+    basis = _find_basis(corpus, settings, seed, callback)
     return [part.sums(basis) for part in parts]
 
 
@@ -94,28 +90,17 @@ def _check_n_topics(k: int, words: WordSums) -> None:
         )
 
 
-def _find_basis(
-    corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int, callback: Callback
-) -> FloatArray:
+def _find_basis(corpus: Corpus, settings: LdaSettings, seed: int, callback: Callback) -> FloatArray:
     """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised
     subspace iteration.
     """
     callback("pairs", 0, 1)
-    size = settings.basis_size(corpus.n_words)
-    # A word that does not occur has a row of zeros, so all work is done on the words that do.
-    if present.size < size:
-        present = np.arange(corpus.n_words)
-    narrow = corpus.among(present)
-    basis = _random_columns(present.size, size, seed)
+    basis = _random_columns(corpus.n_words, settings.basis_size(corpus.n_words), seed)
     for _ in range(_N_PASSES):
-        sums = narrow.sums(basis, core=False)
+        sums = corpus.sums(basis, core=False)
         basis = sums.pop_image()
         del sums  # it holds the basis before; at most two arrays of this size are kept
         orthonormalise(basis, seed)
-    if present.size < corpus.n_words:
-        inside = basis
-        basis = np.zeros((corpus.n_words, size))
-        basis[present] = inside
     callback("triples", 0, 1)
     return basis
 
@@ -233,24 +218,6 @@ class ReducedMoments:
             pairs=self.pairs[own, own],
             triples=self.triples[own, own, own],
         )
-
-    @cached_property
-    def whitened(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What whitens the pairs of words; with it words become g, the frequencies, and triples
-        T(W, W, W).
-        """
-        with (
-            one_blas_thread()
-        ):  # for matrices this small, more threads only get in each other's way
-            values, vectors = np.linalg.eigh(self.pairs)
-        kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
-        whiten: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
-        core: FloatArray = contract(self.triples, whiten)
-        # Whitening multiplies rounding errors, and so how far the core is from symmetric, by
-        # (largest/smallest)^1.5.
-        if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
-            core = symmetrize(core).astype(np.float64, copy=False)
-        return whiten, whiten.T @ self.first, core.astype(core_dtype(core.shape[0]), copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,62 +380,29 @@ def misfit(
         scales = 1 / np.sqrt(np.maximum(errors, _LEAST_ERROR * errors.max()))
     else:
         scales = np.ones(errors.size)
-    dtype = core_dtype(scales.size)
-    scaled = (scales[:, None] * places).astype(dtype)
-    outer = np.multiply.outer(scales, scales)
-    left = 0.0
-    heights = weights.astype(dtype)
     third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)[1]
-    for slab, scale, row in zip(
-        third, scales, scaled, strict=True
-    ):  # k × k at a time stays in the cache
-        difference = (scale * (slab * outer)).astype(dtype) - (scaled * (heights * row)) @ scaled.T
-        left += float(np.vdot(difference, difference))
-    return left
+    observed = third * np.einsum("i,j,l->ijl", scales, scales, scales)
+    scaled = scales[:, None] * places
+    squares = (scaled[:, None] * scaled).reshape(len(scaled) ** 2, weights.size)
+    explained = (scaled * weights) @ squares.T
+    return float(np.sum((observed.reshape(explained.shape) - explained) ** 2))
 
 
 def _whitened(
     concentration: float, reduced: ReducedMoments
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return M₂ for a given α₀, what whitens it, and M₃ whitened so.
-
-    In coordinates in which pairs of words are whitened, words have the mean g, and M₂ = I − c g gᵀ.
-    With h = g/‖g‖ it is whitened by R = I + γ h hᵀ, γ = (1 − c‖g‖²)^(−1/2) − 1, or by the
-    projection that leaves out h if there is nothing of it. M₃ is the moment T of triples plus the
-    three placements of g ⊗ (b/3 g gᵀ − a I), with the factors a and b of `correction_factors`. So
-    T(R, R, R) and M₃(R, R, R) are T plus the three placements of h ⊗ C for a matrix C, which takes
-    k³ steps where a contraction takes k⁴.
-    """
-    base, mean, triples = reduced.whitened
-    share = concentration / (concentration + 1)
-    mixed, pure = correction_factors(concentration)
-    second = reduced.pairs - share * np.outer(reduced.first, reduced.first)
-    norm = float(np.linalg.norm(mean))
-    unit = mean / norm if norm > 0 else mean
-    left = 1 - share * norm**2
-    gamma = 1 / math.sqrt(left) - 1 if left > RANK_TOLERANCE else -1.0
-    square = np.outer(unit, unit)
-    turn = np.eye(mean.size) + gamma * square
-    slope: FloatArray = (triples @ unit.astype(triples.dtype)).astype(np.float64)
-    slope = (slope + slope.T) / 2
-    across = np.outer(slope @ unit, unit)
-    change = (
-        gamma * slope
-        + gamma**2 / 2 * (across + across.T)
-        + gamma**3 / 3 * float(np.trace(across)) * square
-    )
-    change += (
-        (1 + gamma) * norm * (pure / 3 * norm**2 * (1 + gamma) ** 2 * square - mixed * turn @ turn)
-    )
-    core = np.empty_like(triples)
-    change = change.astype(triples.dtype)
-    unit = unit.astype(triples.dtype)
-    for index, row in enumerate(
-        change
-    ):  # a slice stays in the cache, and all slices together do not
-        placed = np.outer(row, unit)
-        core[index] = triples[index] + unit[index] * change + placed + placed.T
-    return second, base @ turn, core
+    """Return M₂ for a given α₀, what whitens it, and M₃ whitened so."""
+    second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
+    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
+        values, vectors = np.linalg.eigh(second)
+    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
+    whiten: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+    core: FloatArray = contract(third, whiten)
+    # Whitening multiplies rounding errors, and so how far the core is from symmetric, by
+    # (largest/smallest)^1.5.
+    if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
+        core = symmetrize(core).astype(np.float64, copy=False)
+    return second, whiten, core.astype(core_dtype(core.shape[0]), copy=False)
 
 
 def _start(whiten: FloatArray, core: FloatArray, near: FloatArray | None) -> FloatArray | None:

@@ -125,7 +125,8 @@ def count_words(
     tokenizer : {"words", "blanks"}
         How texts are split; see `Tokenizer`.
     allow_empty : bool
-        Whether documents without any word are counted too. Otherwise they are refused.
+        Whether documents without any word are counted too, and none at all. Otherwise they are
+        refused.
 
     Examples
     --------
@@ -148,7 +149,7 @@ def count_words(
     except ValueError as error:
         if not str(error).startswith("empty vocabulary"):
             raise
-        if n_read and allow_empty:
+        if allow_empty:
             return CountedWords(
                 sparse.csr_array((n_read, 0), dtype=np.int64), np.array([], dtype=np.str_), 0
             )
@@ -157,7 +158,7 @@ def count_words(
                 f"The documents must hold words: two letters or more. Got none in {n_read:,} "
                 "documents. Check what was read."
             ) from None
-    if n_read == 0:
+    if n_read == 0 and not allow_empty:
         raise VocabularyError("There must be at least one document. Got none. Check what was read.")
     names = np.asarray(vectoriser.get_feature_names_out(), dtype=np.str_)
     return CountedWords(sparse.csr_array(counts), names, names.size)
