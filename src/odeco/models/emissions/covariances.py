@@ -198,32 +198,6 @@ class Diagonal(Kind):
     def variances(self, covariances: FloatArray, d: int) -> FloatArray:
         return covariances
 
-    def of_variances(self, variances: FloatArray) -> FloatArray:
-        """Return the covariance of features that are not correlated."""
-        return variances
-
-    def n_sums(self, d: int) -> int:
-        """Return the number of sums that the second moment of a component has."""
-        return d
-
-    def with_prior(
-        self,
-        seconds: FloatArray,
-        firsts: FloatArray,
-        counts: FloatArray,
-        means: FloatArray,
-        prior: FloatArray,
-        n: float,
-    ) -> FloatArray:
-        """Return covariances around means, to which `n` rows with variances `prior` are added;
-        `counts` are k x 1.
-        """
-        return np.asarray((seconds - means * firsts + n * prior) / (counts + n))
-
-    def log_determinants(self, covariances: FloatArray) -> FloatArray:
-        """Return the logarithm of the determinant of each covariance."""
-        return np.asarray(np.log(covariances).sum(axis=1))
-
     def to_vector(self, covariances: FloatArray) -> FloatArray:
         """Return coordinates in which covariances may be extrapolated: logarithms of variances."""
         return np.log(covariances).ravel()
@@ -232,9 +206,9 @@ class Diagonal(Kind):
         """Return the covariances with these coordinates."""
         return np.exp(np.clip(vector.reshape(k, d), -_LARGEST_LOG, _LARGEST_LOG))
 
-    def raise_to(self, covariances: FloatArray, units: FloatArray, least: float) -> FloatArray:
-        """Return covariances with at least this share of their units in every direction."""
-        return np.maximum(covariances, least * units)
+    def raise_to(self, covariances: FloatArray, least: float) -> FloatArray:
+        """Return covariances with at least this variance in every direction."""
+        return np.maximum(covariances, least)
 
 
 class Full(Kind):
@@ -334,34 +308,6 @@ class Full(Kind):
     def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
         return np.asarray(covariances * np.outer(scale, scale))
 
-    def of_variances(self, variances: FloatArray) -> FloatArray:
-        """Return the covariance of features that are not correlated."""
-        return np.asarray(np.diag(variances))
-
-    def n_sums(self, d: int) -> int:
-        """Return the number of sums that the second moment of a component has."""
-        return d * d
-
-    def with_prior(
-        self,
-        seconds: FloatArray,
-        firsts: FloatArray,
-        counts: FloatArray,
-        means: FloatArray,
-        prior: FloatArray,
-        n: float,
-    ) -> FloatArray:
-        """Return covariances around means, to which `n` rows with variances `prior` are added;
-        `counts` are k x 1.
-        """
-        k, d = means.shape
-        scatter = seconds.reshape(k, d, d) - means[:, :, None] * firsts[:, None, :]
-        return np.asarray((scatter + n * np.diag(prior)) / (counts + n)[:, :, None])
-
-    def log_determinants(self, covariances: FloatArray) -> FloatArray:
-        """Return the logarithm of the determinant of each covariance."""
-        return np.asarray(np.linalg.slogdet(covariances)[1])
-
     def to_vector(self, covariances: FloatArray) -> FloatArray:
         """Return coordinates in which covariances may be extrapolated: Cholesky factors, with
         log-diagonals first.
@@ -382,14 +328,14 @@ class Full(Kind):
         lower[:, rows, columns] = vector[k * d :].reshape(k, -1)
         return np.asarray(lower @ lower.transpose(0, 2, 1))
 
-    def raise_to(self, covariances: FloatArray, units: FloatArray, least: float) -> FloatArray:
-        """Return covariances with at least this share of their units in every direction."""
-        values, vectors = np.linalg.eigh(covariances / units)
+    def raise_to(self, covariances: FloatArray, least: float) -> FloatArray:
+        """Return covariances with at least this variance in every direction."""
+        values, vectors = np.linalg.eigh(covariances)
         low = values[:, 0] < least
         if low.any():
             raised = vectors[low] * np.maximum(values[low], least)[:, None, :]
             covariances = covariances.copy()
-            covariances[low] = (raised @ vectors[low].transpose(0, 2, 1)) * units
+            covariances[low] = raised @ vectors[low].transpose(0, 2, 1)
         return covariances
 
     def shape_noise(self, noise: FloatArray, labels: IndexArray, covariances: FloatArray) -> None:

@@ -97,6 +97,11 @@ class GaussianPart(Part):
     def _factors(self) -> FloatArray | None:
         return self.kind.factors(self.covariances)
 
+    @property
+    def log_peaks(self) -> FloatArray:
+        """The log-density of each component at its mean."""
+        return self.kind.log_peaks(0.0, self.covariances, self._factors, self.width)
+
     def log_densities(self, block: FloatArray) -> FloatArray:
         """Return the log-density of the observed numbers of each row in each component, n x k."""
         rows = np.clip(block, -_FARTHEST, _FARTHEST)
@@ -112,8 +117,7 @@ class GaussianPart(Part):
         return densities
 
     def _log_densities(self, rows: FloatArray, squares: FloatArray) -> FloatArray:
-        peaks = self.kind.log_peaks(0.0, self.covariances, self._factors, self.width)
-        given = (self.means, self.covariances, self._factors, peaks)
+        given = (self.means, self.covariances, self._factors, self.log_peaks)
         return self.kind.log_densities(rows, squares, *given)
 
     def _condition(self, rows: FloatArray) -> Any:
@@ -137,6 +141,15 @@ class GaussianPart(Part):
             places = gaps[some]
             total += _stacked(self._condition(block[places]).sums(shares[places]))
         return total
+
+    def expected_sums(self) -> FloatArray:
+        """Return the sums that a row of each component has on average."""
+        k = len(self.means)
+        if self.is_full:
+            seconds = self.covariances + self.means[:, :, None] * self.means[:, None, :]
+        else:
+            seconds = self.variances + self.means**2
+        return np.vstack([np.ones((self.n_seen, k)), self.means.T, seconds.reshape(k, -1).T])
 
     def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return means and covariances; those of a component without rows stay."""
