@@ -34,10 +34,11 @@ import numpy as np
 from odeco.models import LatentClasses
 from odeco.models.lca.classes import Classes, as_probabilities, m_step
 from odeco.privacy.guarantee import Guarantee
-from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.answers import HeldAnswers
+from odeco.privacy.holders.tables import Levels
 from odeco.privacy.sums import PrivateSums
 
-#: Questions, answers, classes and the share of missing answers.
+#: Levels, answers, classes and the share of missing answers.
 PLANTED = {
     "30 questions of 4": (30, 4, 20, 0.0),
     "20 of 3, 30 % missing": (20, 3, 10, 0.3),
@@ -53,24 +54,20 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - start, result
 
 
-def truth_of(n_questions: int, n_answers: int, k: int, seed: int) -> tuple[Classes, Questions]:
+def truth_of(n_questions: int, n_answers: int, k: int, seed: int) -> tuple[Classes, Levels]:
     rng = np.random.default_rng(seed)
     answers = np.concatenate([rng.dirichlet(np.ones(n_answers), k).T for _ in range(n_questions)])
-    return Classes(rng.dirichlet(np.full(k, 5.0)), answers), Questions(
-        np.full(n_questions, n_answers)
-    )
+    return Classes(rng.dirichlet(np.full(k, 5.0)), answers), Levels(np.full(n_questions, n_answers))
 
 
-def respondents(
-    truth: Classes, questions: Questions, n_rows: int, missing: float, seed: int
-) -> Any:
+def respondents(truth: Classes, questions: Levels, n_rows: int, missing: float, seed: int) -> Any:
     rng = np.random.default_rng(seed)
     codes, _ = truth.draw(questions, n_rows, rng)
     codes[rng.random(codes.shape) < missing] = -1
     return codes
 
 
-def score_of(truth: Classes, questions: Questions, codes: Any) -> float:
+def score_of(truth: Classes, questions: Levels, codes: Any) -> float:
     return float(truth.posterior(questions.indicators(codes).astype(float))[1].mean())
 
 
@@ -216,14 +213,14 @@ def stream(n_rows: int) -> None:
 
 
 def noisy_steps(
-    codes: Any, questions: Questions, k: int, n_steps: int, guarantee: Guarantee, seed: int
+    codes: Any, questions: Levels, k: int, n_steps: int, guarantee: Guarantee, seed: int
 ) -> Classes:
     """Return the peer: noisy likelihood steps from random classes, with the whole budget."""
     rng = np.random.default_rng(seed)
     held = HeldAnswers(questions.indicators(codes), questions)
     sums = PrivateSums(guarantee, len(codes), record="respondent")
     equal = 1 / questions.sizes[questions.owners]
-    drawn = rng.gamma(1.0, size=(questions.n_answers, k))
+    drawn = rng.gamma(1.0, size=(questions.n_levels, k))
     classes = Classes(np.full(k, 1 / k), as_probabilities(drawn, questions, equal, 0.2))
     for _ in range(n_steps):
         query = held.step(classes.responsibilities, k)
