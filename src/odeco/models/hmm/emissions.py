@@ -198,7 +198,7 @@ class Gaussian(State):
         variances = np.where(varies, variances, 1e-12 * largest if largest > 0 else 1.0)
         # One feature has nothing to be correlated with.
         kind: Any = KINDS["full" if full and len(variances) > 1 else "diag"]
-        covariances = kind.of_matrix(np.diag(variances), n_states, 0.0)
+        covariances = kind.of_matrix(np.diag(variances), n_states)
         return cls(np.tile(origin, (n_states, 1)), covariances, origin, variances)
 
     @cached_property
@@ -270,7 +270,7 @@ class Gaussian(State):
         seen, firsts, _ = np.split(statistics, [part.n_seen, part.n_seen + part.width], axis=1)
         means = firsts / np.maximum(seen, np.finfo(np.float64).tiny)
         k, d = means.shape
-        further = GaussianPart(means, part.kind.of_matrix(np.eye(d), k, 0.0))
+        further = GaussianPart(means, part.kind.of_matrix(np.eye(d), k))
         sums = statistics.T + _PRIOR_ROWS * further.expected_sums()
         return self._of_part(further.m_step(sums, np.full(d, _MIN_VARIANCE)))
 
