@@ -11,11 +11,12 @@ from odeco.models.engine.moments import SecondMoment
 from odeco.models.gmm.start import span_of
 from odeco.models.lca.classes import Classes
 from odeco.privacy import RecordLevel
-from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.answers import HeldAnswers
 from odeco.privacy.holders.documents import BoundedCounts, WordVotes
 from odeco.privacy.holders.protocol import RELATIONS
 from odeco.privacy.holders.rows import BoundedRows
 from odeco.privacy.holders.sequences import PrivateSequences
+from odeco.privacy.holders.tables import Levels
 from odeco.privacy.sums import PrivateSums
 
 RNG = np.random.default_rng(0)
@@ -30,13 +31,13 @@ NO_DOCUMENT = [
 ]
 SPAN = span_of(SecondMoment(np.full(D, 0.1), np.diag([0.5, 0.3, 0.1, 0.1])), 2, 0.1)
 MODEL = Gaussians(np.array([0.6, 0.4]), RNG.uniform(-0.5, 0.5, (2, D)), np.full(2, 0.05))
-QUESTIONS = Questions(np.array([2, 3, 2]))
+QUESTIONS = Levels(np.array([2, 3, 2]))
 CODES = RNG.integers(0, 2, size=(6, 3))
 CLASSES = Classes(
     np.array([0.5, 0.5]),
     np.concatenate([RNG.dirichlet(np.ones(size), 2).T for size in QUESTIONS.sizes]),
 )
-MAPS = tuple(RNG.standard_normal((QUESTIONS.n_answers, 2)) for _ in range(3))
+MAPS = tuple(RNG.standard_normal((QUESTIONS.n_levels, 2)) for _ in range(3))
 BLOCK = np.linalg.qr(RNG.standard_normal((D, 2)))[0]
 TOPICS = RNG.dirichlet(np.ones(D), 2)
 

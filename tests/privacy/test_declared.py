@@ -16,10 +16,11 @@ from sealing import record
 import odeco
 from odeco.privacy import EntryLevel, RecordLevel, epsilon_of, gdp_mu
 from odeco.privacy.guarantee import Guarantee
-from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.answers import HeldAnswers
 from odeco.privacy.holders.documents import BoundedCounts, WordVotes
 from odeco.privacy.holders.rows import BoundedRows
 from odeco.privacy.holders.sequences import PrivateSequences
+from odeco.privacy.holders.tables import Levels
 from odeco.privacy.noise import SeededNoiseForTests, grid_of, rounding_slack
 from odeco.privacy.sensitivity import RecordSensitivities
 from odeco.privacy.sums import PrivateSums
@@ -504,7 +505,7 @@ def test_whether_a_tensor_is_refused_does_not_depend_on_an_entry():
 def test_a_sum_over_respondents_gives_no_warning_about_one_of_them():
     # Threads do not inherit np.errstate, and the views of some respondents overflow where those of
     # others do not.
-    questions = Questions(np.full(3, 2))
+    questions = Levels(np.full(3, 2))
     codes = np.random.default_rng(0).integers(-1, 2, (5_000, 3))
     maps = tuple(np.full((6, 2), size) for size in (1e300, 1e155, 1.7e308))
     held = HeldAnswers(questions.indicators(codes), questions)

@@ -20,11 +20,12 @@ from odeco.models.lca.classes import Classes
 from odeco.models.lca.private import plan_classes, release_shares
 from odeco.privacy import LedgerFile
 from odeco.privacy.guarantee import Guarantee
-from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.answers import HeldAnswers
+from odeco.privacy.holders.tables import Levels
 from odeco.privacy.sums import PrivateSums
 
-QUESTIONS = Questions(np.array([2, 3, 2, 4]))
-D, K = QUESTIONS.n_answers, 3
+QUESTIONS = Levels(np.array([2, 3, 2, 4]))
+D, K = QUESTIONS.n_levels, 3
 _RNG = np.random.default_rng(5)
 CLASSES = Classes(
     np.array([0.5, 0.3, 0.2]),
@@ -188,7 +189,7 @@ def test_shares_sum_to_one():
 @pytest.mark.slow
 def test_most_of_what_there_is_to_find_is_found():
     rng = np.random.default_rng(0)
-    questions = Questions(np.full(12, 3))
+    questions = Levels(np.full(12, 3))
     truth = Classes(
         np.array([0.4, 0.3, 0.3]),
         np.concatenate([rng.dirichlet(np.ones(3), 3).T for _ in range(12)]),

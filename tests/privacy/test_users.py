@@ -15,17 +15,18 @@ from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorM
 from odeco.models.emissions.gaussians import Gaussians
 from odeco.models.lda.private_vocabulary import choose_vocabulary_privately
 from odeco.privacy.guarantee import Guarantee
-from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.answers import HeldAnswers
 from odeco.privacy.holders.protocol import unit_weights
 from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
 from odeco.privacy.holders.sequences import PrivateSequences
+from odeco.privacy.holders.tables import Levels
 from odeco.privacy.sums import PrivateSums
 from odeco.private import choose_norm_bound, decompose_privately, private_subspace
 
 #: Five users with 1 to 7 records, whose records are not together.
 USERS = np.array([0, 1, 2, 3, 4, 4, 3, 2, 4, 3, 4, 4, 4, 4])
 N, D = USERS.size, 3
-QUESTIONS = Questions(np.array([2, 3, 2]))
+QUESTIONS = Levels(np.array([2, 3, 2]))
 MAPS = tuple(np.random.default_rng(8).standard_normal((7, 2)) for _ in range(3))
 MODEL = Gaussians(np.array([0.6, 0.4]), np.array([[0.3, 0, 0], [0, -0.4, 0.1]]), np.full(2, 0.05))
 

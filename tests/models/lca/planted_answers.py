@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from odeco.models.lca.classes import Classes
-from odeco.privacy.holders.answers import Questions
+from odeco.privacy.holders.tables import Levels
 
 
 def draw_classes(sizes, n_classes, seed, sharpness=0.5):
@@ -14,7 +14,7 @@ def draw_classes(sizes, n_classes, seed, sharpness=0.5):
     answers = np.concatenate(
         [rng.dirichlet(np.full(size, sharpness), n_classes).T for size in sizes]
     )
-    return Classes(rng.dirichlet(np.full(n_classes, 10.0)), answers), Questions(np.asarray(sizes))
+    return Classes(rng.dirichlet(np.full(n_classes, 10.0)), answers), Levels(np.asarray(sizes))
 
 
 def draw_codes(classes, questions, n_rows, seed, missing=0.0):

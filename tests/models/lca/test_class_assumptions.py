@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from odeco.models import LatentClasses
 from odeco.models.lca.assumptions import trait_log_likelihood
-from odeco.privacy.holders.answers import Questions
+from odeco.privacy.holders.tables import Levels
 
 
 def drawn(probabilities, rng):
@@ -52,7 +52,7 @@ def test_classes_that_answer_differently_are_no_scale(n_answers, seed):
 
 def test_the_likelihood_of_a_trait_is_the_integral_over_it_and_a_maximum():
     answers = answers_of_a_trait(400, 5, 2, 3)
-    questions = Questions(np.full(5, 2))
+    questions = Levels(np.full(5, 2))
     found = trait_log_likelihood(questions.indicators(answers).astype(float), questions)
     rng = np.random.default_rng(3)  # the log-odds that were planted
     slopes = rng.standard_normal((5, 2))

@@ -9,9 +9,10 @@ import pytest
 
 from odeco.models.lca.classes import Classes, m_step
 from odeco.models.lca.pairs import Matching, PairTables, ReleasedStep
-from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.answers import HeldAnswers
+from odeco.privacy.holders.tables import Levels
 
-QUESTIONS = Questions(np.array([2, 3, 1, 4, 3, 3, 3, 4, 3, 3, 4, 3]))
+QUESTIONS = Levels(np.array([2, 3, 1, 4, 3, 3, 3, 4, 3, 3, 4, 3]))
 N_ROWS = 40_000
 
 
@@ -38,7 +39,7 @@ def test_the_gradient_is_that_of_the_misfit(with_steps):
     rng = np.random.default_rng(1)
     simulated = matching._simulated(asked, rng) if with_steps else None
     place = np.log(np.vstack([truth.weights, truth.answers])).ravel() + 0.1 * rng.standard_normal(
-        2 * (1 + QUESTIONS.n_answers)
+        2 * (1 + QUESTIONS.n_levels)
     )
     _, gradient = matching._misfit(place, simulated)
     for direction in rng.standard_normal((5, place.size)):

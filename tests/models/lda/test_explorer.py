@@ -106,7 +106,7 @@ def test_the_policy_of_the_page_names_its_script_and_no_other(pages):
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
     assert policy == (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src "
-        "data:; base-uri 'none'; form-action 'none'"
+        "data:; media-src data:; base-uri 'none'; form-action 'none'"
     )
     assert Reader(text).tags.count("script") == 2  # the data, and the script
     assert not {"b", "img"} & set(Reader(text).tags)

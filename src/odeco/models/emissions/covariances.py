@@ -1,8 +1,7 @@
 """The kinds of covariances: one variance per component, one per feature, or matrices; a class for
 each.
 
-A kind knows the shape of its array, its densities, its sums over rows and its M step, for mixtures
-and for the emissions of hidden Markov models. Another kind is one class and one line of `KINDS`.
+A kind knows the shape of its array, for mixtures and for the emissions of hidden Markov models.
 """
 
 # Methods of kinds have the docstrings of `Kind`, and some take what only another kind needs.
@@ -61,41 +60,9 @@ class Kind(ABC):
         low = float(np.finfo(np.float64).tiny)
         array(*self.axes, low=low, high=_LARGEST_VARIANCE)(value, where, sizes)
 
-    def factors(self, covariances: FloatArray) -> FloatArray | None:
-        """Return what the densities of correlated features need: None if there are none."""
-        return None
-
     @abstractmethod
-    def log_peaks(
-        self, log_weights: Any, covariances: FloatArray, factors: Any, d: int
-    ) -> FloatArray:
-        """Return the logarithms of the weights times the densities at the means."""
-
-    @abstractmethod
-    def log_densities(
-        self,
-        rows: FloatArray,
-        squares: FloatArray,
-        means: FloatArray,
-        covariances: FloatArray,
-        factors: Any,
-        peaks: FloatArray,
-    ) -> FloatArray:
-        """Return the log-density of each row under each component, n x k.
-
-        Rows and means should be near zero, as squares of large numbers lose digits. `squares` are
-        the squared norms of rows; `peaks` are the log-densities at the means.
-        """
-
-    @abstractmethod
-    def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
-        """Return Σ r_h x² for responsibilities r (n x k), in the shape of the covariances."""
-
-    @abstractmethod
-    def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
-        """Return the covariances of k components that all have one covariance matrix, plus a
-        floor.
-        """
+    def of_matrix(self, covariance: FloatArray, k: int) -> FloatArray:
+        """Return the covariances of k components that all have one covariance matrix."""
 
     @abstractmethod
     def variances(self, covariances: FloatArray, d: int) -> FloatArray:
@@ -123,32 +90,8 @@ class Spherical(Kind):
     def n_parameters(self, d: int) -> int:
         return 1
 
-    def log_peaks(
-        self, log_weights: Any, covariances: FloatArray, factors: Any, d: int
-    ) -> FloatArray:
-        halves = 0.5 * d * np.log(covariances)
-        return np.asarray(log_weights - halves - 0.5 * d * math.log(2 * math.pi))
-
-    def log_densities(
-        self,
-        rows: FloatArray,
-        squares: FloatArray,
-        means: FloatArray,
-        covariances: FloatArray,
-        factors: Any,
-        peaks: FloatArray,
-    ) -> FloatArray:
-        densities: FloatArray = rows @ (means / covariances[:, None]).T
-        densities -= np.multiply.outer(squares, 0.5 / covariances)
-        densities += peaks - 0.5 * np.sum(means**2, axis=1) / covariances
-        return densities
-
-    def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
-        seconds: FloatArray = squares @ shares
-        return seconds
-
-    def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
-        return np.full(k, np.trace(covariance) / len(covariance) + floor)
+    def of_matrix(self, covariance: FloatArray, k: int) -> FloatArray:
+        return np.full(k, np.trace(covariance) / len(covariance))
 
     def variances(self, covariances: FloatArray, d: int) -> FloatArray:
         return np.broadcast_to(covariances[:, None], (len(covariances), d))
@@ -168,61 +111,11 @@ class Diagonal(Kind):
     def n_parameters(self, d: int) -> int:
         return d
 
-    def log_peaks(
-        self, log_weights: Any, covariances: FloatArray, factors: Any, d: int
-    ) -> FloatArray:
-        halves = 0.5 * np.log(covariances).sum(axis=1)
-        return np.asarray(log_weights - halves - 0.5 * d * math.log(2 * math.pi))
-
-    def log_densities(
-        self,
-        rows: FloatArray,
-        squares: FloatArray,
-        means: FloatArray,
-        covariances: FloatArray,
-        factors: Any,
-        peaks: FloatArray,
-    ) -> FloatArray:
-        densities: FloatArray = rows @ (means / covariances).T
-        densities -= (rows * rows) @ (0.5 / covariances).T
-        densities += peaks - 0.5 * np.sum(means**2 / covariances, axis=1)
-        return densities
-
-    def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
-        seconds: FloatArray = shares.T @ (rows * rows)
-        return seconds
-
-    def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
-        return np.tile(np.diag(covariance) + floor, (k, 1))
+    def of_matrix(self, covariance: FloatArray, k: int) -> FloatArray:
+        return np.tile(np.diag(covariance), (k, 1))
 
     def variances(self, covariances: FloatArray, d: int) -> FloatArray:
         return covariances
-
-    def of_variances(self, variances: FloatArray) -> FloatArray:
-        """Return the covariance of features that are not correlated."""
-        return variances
-
-    def n_sums(self, d: int) -> int:
-        """Return the number of sums that the second moment of a component has."""
-        return d
-
-    def with_prior(
-        self,
-        seconds: FloatArray,
-        firsts: FloatArray,
-        counts: FloatArray,
-        means: FloatArray,
-        prior: FloatArray,
-        n: float,
-    ) -> FloatArray:
-        """Return covariances around means, to which `n` rows with variances `prior` are added;
-        `counts` are k x 1.
-        """
-        return np.asarray((seconds - means * firsts + n * prior) / (counts + n))
-
-    def log_determinants(self, covariances: FloatArray) -> FloatArray:
-        """Return the logarithm of the determinant of each covariance."""
-        return np.asarray(np.log(covariances).sum(axis=1))
 
     def to_vector(self, covariances: FloatArray) -> FloatArray:
         """Return coordinates in which covariances may be extrapolated: logarithms of variances."""
@@ -232,9 +125,9 @@ class Diagonal(Kind):
         """Return the covariances with these coordinates."""
         return np.exp(np.clip(vector.reshape(k, d), -_LARGEST_LOG, _LARGEST_LOG))
 
-    def raise_to(self, covariances: FloatArray, units: FloatArray, least: float) -> FloatArray:
-        """Return covariances with at least this share of their units in every direction."""
-        return np.maximum(covariances, least * units)
+    def raise_to(self, covariances: FloatArray, least: float) -> FloatArray:
+        """Return covariances with at least this variance in every direction."""
+        return np.maximum(covariances, least)
 
 
 class Full(Kind):
@@ -269,21 +162,15 @@ class Full(Kind):
             ) from None
         return np.stack([lapack.dtrtri(each, lower=1)[0].T for each in roots])
 
-    def log_peaks(
-        self, log_weights: Any, covariances: FloatArray, factors: Any, d: int
-    ) -> FloatArray:
-        halves = -np.log(np.einsum("kii->ki", factors)).sum(axis=1)
-        return np.asarray(log_weights - halves - 0.5 * d * math.log(2 * math.pi))
+    def log_peaks(self, factors: FloatArray) -> FloatArray:
+        """Return the log-density of each component at its mean."""
+        halves = np.log(np.einsum("kii->ki", factors)).sum(axis=1)
+        return np.asarray(halves - 0.5 * factors.shape[1] * math.log(2 * math.pi))
 
-    def log_densities(
-        self,
-        rows: FloatArray,
-        squares: FloatArray,
-        means: FloatArray,
-        covariances: FloatArray,
-        factors: Any,
-        peaks: FloatArray,
-    ) -> FloatArray:
+    def log_densities(self, rows: FloatArray, means: FloatArray, factors: FloatArray) -> FloatArray:
+        """Return the log-density of each row in each component, n x k. Rows and means should be
+        near zero, as squares of large numbers lose digits.
+        """
         precisions = factors @ factors.transpose(0, 2, 1)
         slopes = np.einsum("kij,kj->ki", precisions, means)
         own = np.einsum("kij->ijk", precisions)[self._pairs(rows.shape[1])].copy()
@@ -291,7 +178,7 @@ class Full(Kind):
         densities: FloatArray = rows @ slopes.T
         for some in self._slices(rows):
             densities[some] -= self._products(rows[some]).T @ own
-        densities += peaks - 0.5 * np.sum(slopes * means, axis=1)
+        densities += self.log_peaks(factors) - 0.5 * np.sum(slopes * means, axis=1)
         return densities
 
     @staticmethod
@@ -315,7 +202,8 @@ class Full(Kind):
         size = max(_PRODUCTS_AT_A_TIME // rows.shape[1] ** 2, 1)
         return (slice(start, start + size) for start in range(0, len(rows), size))
 
-    def second_sums(self, rows: FloatArray, squares: FloatArray, shares: FloatArray) -> FloatArray:
+    def second_sums(self, rows: FloatArray, shares: FloatArray) -> FloatArray:
+        """Return Σ r_h x xᵀ for responsibilities r (n x k)."""
         k, d = shares.shape[1], rows.shape[1]
         sums = np.zeros((d * (d + 1) // 2, k))
         for some in self._slices(rows):
@@ -325,42 +213,14 @@ class Full(Kind):
         seconds[:, first, second] = seconds[:, second, first] = sums.T
         return seconds
 
-    def of_matrix(self, covariance: FloatArray, k: int, floor: Any) -> FloatArray:
-        return np.tile(covariance + floor * np.eye(len(covariance)), (k, 1, 1))
+    def of_matrix(self, covariance: FloatArray, k: int) -> FloatArray:
+        return np.tile(covariance, (k, 1, 1))
 
     def variances(self, covariances: FloatArray, d: int) -> FloatArray:
         return np.asarray(np.einsum("kii->ki", covariances))
 
     def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
         return np.asarray(covariances * np.outer(scale, scale))
-
-    def of_variances(self, variances: FloatArray) -> FloatArray:
-        """Return the covariance of features that are not correlated."""
-        return np.asarray(np.diag(variances))
-
-    def n_sums(self, d: int) -> int:
-        """Return the number of sums that the second moment of a component has."""
-        return d * d
-
-    def with_prior(
-        self,
-        seconds: FloatArray,
-        firsts: FloatArray,
-        counts: FloatArray,
-        means: FloatArray,
-        prior: FloatArray,
-        n: float,
-    ) -> FloatArray:
-        """Return covariances around means, to which `n` rows with variances `prior` are added;
-        `counts` are k x 1.
-        """
-        k, d = means.shape
-        scatter = seconds.reshape(k, d, d) - means[:, :, None] * firsts[:, None, :]
-        return np.asarray((scatter + n * np.diag(prior)) / (counts + n)[:, :, None])
-
-    def log_determinants(self, covariances: FloatArray) -> FloatArray:
-        """Return the logarithm of the determinant of each covariance."""
-        return np.asarray(np.linalg.slogdet(covariances)[1])
 
     def to_vector(self, covariances: FloatArray) -> FloatArray:
         """Return coordinates in which covariances may be extrapolated: Cholesky factors, with
@@ -382,14 +242,14 @@ class Full(Kind):
         lower[:, rows, columns] = vector[k * d :].reshape(k, -1)
         return np.asarray(lower @ lower.transpose(0, 2, 1))
 
-    def raise_to(self, covariances: FloatArray, units: FloatArray, least: float) -> FloatArray:
-        """Return covariances with at least this share of their units in every direction."""
-        values, vectors = np.linalg.eigh(covariances / units)
+    def raise_to(self, covariances: FloatArray, least: float) -> FloatArray:
+        """Return covariances with at least this variance in every direction."""
+        values, vectors = np.linalg.eigh(covariances)
         low = values[:, 0] < least
         if low.any():
             raised = vectors[low] * np.maximum(values[low], least)[:, None, :]
             covariances = covariances.copy()
-            covariances[low] = (raised @ vectors[low].transpose(0, 2, 1)) * units
+            covariances[low] = raised @ vectors[low].transpose(0, 2, 1)
         return covariances
 
     def shape_noise(self, noise: FloatArray, labels: IndexArray, covariances: FloatArray) -> None:
@@ -397,8 +257,10 @@ class Full(Kind):
             noise[labels == component] = noise[labels == component] @ root.T
 
 
+FULL = Full()
+
 #: Every kind by its name, the one with the fewest parameters first.
-KINDS: dict[CovarianceType, Kind] = {each.name: each for each in (Spherical(), Diagonal(), Full())}
+KINDS: dict[CovarianceType, Kind] = {each.name: each for each in (Spherical(), Diagonal(), FULL)}
 
 COVARIANCE_TYPES: tuple[CovarianceType, ...] = tuple(KINDS)
 

@@ -6,6 +6,7 @@ all variances.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -15,6 +16,7 @@ import numpy as np
 from odeco._util.state import Sizes, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.emissions.covariances import (
+    FULL,
     KINDS,
     CovarianceType,
     Kind,
@@ -22,8 +24,8 @@ from odeco.models.emissions.covariances import (
     covariances_rule,
     kind_of,
 )
-from odeco.models.emissions.parts import Part, squared_norms
-from odeco.models.engine.rows import condition, parts_of
+from odeco.models.emissions.parts import Part
+from odeco.models.engine.rows import Correlated, parts_of
 
 #: Numbers beyond this many deviations count as if they were there: their squares would overflow.
 _FARTHEST = 1e100
@@ -56,7 +58,7 @@ class GaussianPart(Part):
     @classmethod
     def standard(cls, d: int, kind: CovarianceType) -> Self:
         """Return one component with the mean 0 and the variance 1 in each column."""
-        return cls(np.zeros((1, d)), KINDS[kind].of_matrix(np.eye(d), 1, 0.0))
+        return cls(np.zeros((1, d)), KINDS[kind].of_matrix(np.eye(d), 1))
 
     @cached_property
     def kind(self) -> Kind:
@@ -94,30 +96,53 @@ class GaussianPart(Part):
         return self.kind.variances(self.covariances, self.width)
 
     @cached_property
-    def _factors(self) -> FloatArray | None:
-        return self.kind.factors(self.covariances)
+    def _factors(self) -> FloatArray:
+        """Of covariance matrices: the inverses of their Cholesky factors, transposed."""
+        return FULL.factors(self.covariances)
+
+    @cached_property
+    def _log_peaks_by_column(self) -> FloatArray:
+        """Without correlations: the log-density at the mean of each column."""
+        return np.asarray(-0.5 * np.log(2 * math.pi * self.variances))
+
+    @property
+    def log_peaks(self) -> FloatArray:
+        """The log-density of each component at its mean."""
+        if self.is_full:
+            return FULL.log_peaks(self._factors)
+        return np.asarray(self._log_peaks_by_column.sum(axis=1))
 
     def log_densities(self, block: FloatArray) -> FloatArray:
         """Return the log-density of the observed numbers of each row in each component, n x k."""
         rows = np.clip(block, -_FARTHEST, _FARTHEST)
-        squares = squared_norms(rows)
-        whole = ~np.isnan(squares)
+        return self._correlated(rows) if self.is_full else self._independent(rows)
+
+    def _independent(self, rows: FloatArray) -> FloatArray:
+        missing = np.isnan(rows)
+        has_gaps = bool(missing.any())
+        numbers = np.where(missing, 0.0, rows) if has_gaps else rows
+        variances = self.variances
+        at_zero = self._log_peaks_by_column - 0.5 * self.means**2 / variances
+        densities: FloatArray = numbers @ (self.means / variances).T
+        densities -= np.square(numbers) @ (0.5 / variances).T
+        densities += at_zero.sum(axis=1)
+        if has_gaps:
+            densities -= missing @ at_zero.T
+        return densities
+
+    def _correlated(self, rows: FloatArray) -> FloatArray:
+        whole = ~np.isnan(rows).any(axis=1)
         if whole.all():
-            return self._log_densities(rows, squares)
+            return FULL.log_densities(rows, self.means, self._factors)
         densities = np.empty((len(rows), len(self.means)))
-        densities[whole] = self._log_densities(rows[whole], squares[whole])
+        densities[whole] = FULL.log_densities(rows[whole], self.means, self._factors)
         gaps = np.flatnonzero(~whole)
         for some in parts_of(rows[gaps], len(self.means)):
             densities[gaps[some]] = self._condition(rows[gaps[some]]).log_densities
         return densities
 
-    def _log_densities(self, rows: FloatArray, squares: FloatArray) -> FloatArray:
-        peaks = self.kind.log_peaks(0.0, self.covariances, self._factors, self.width)
-        given = (self.means, self.covariances, self._factors, peaks)
-        return self.kind.log_densities(rows, squares, *given)
-
-    def _condition(self, rows: FloatArray) -> Any:
-        return condition(rows, 0.0, self.means, self.covariances, self._factors)
+    def _condition(self, rows: FloatArray) -> Correlated:
+        return Correlated(rows, self.means, self._factors)
 
     def sums(self, block: FloatArray, shares: FloatArray) -> FloatArray:
         """Return the sums of 1, x and x²; a missing number adds nothing.
@@ -128,15 +153,23 @@ class GaussianPart(Part):
             seen = ~np.isnan(block)
             numbers = np.where(seen, block, 0.0)
             return np.vstack([seen.T @ shares, numbers.T @ shares, np.square(numbers).T @ shares])
-        squares = squared_norms(block)
-        whole = ~np.isnan(squares)
-        own = (block[whole], squares[whole], shares[whole])
-        total = _stacked(weighted_sums(*own, self.kind))
+        whole = ~np.isnan(block).any(axis=1)
+        rows, own = block[whole], shares[whole]
+        total = _stacked((own.sum(axis=0), own.T @ rows, FULL.second_sums(rows, own)))
         gaps = np.flatnonzero(~whole)
         for some in parts_of(block[gaps], len(self.means)):
             places = gaps[some]
             total += _stacked(self._condition(block[places]).sums(shares[places]))
         return total
+
+    def expected_sums(self) -> FloatArray:
+        """Return the sums that a row of each component has on average."""
+        k = len(self.means)
+        if self.is_full:
+            seconds = self.covariances + self.means[:, :, None] * self.means[:, None, :]
+        else:
+            seconds = self.variances + self.means**2
+        return np.vstack([np.ones((self.n_seen, k)), self.means.T, seconds.reshape(k, -1).T])
 
     def m_step(self, sums: FloatArray, floor: FloatArray) -> Self:
         """Return means and covariances; those of a component without rows stay."""
@@ -195,15 +228,6 @@ def _stacked(sums: tuple[FloatArray, FloatArray, FloatArray]) -> FloatArray:
     """Return the sums of components as columns."""
     counts, firsts, seconds = sums
     return np.vstack([counts, firsts.T, seconds.reshape(len(counts), -1).T])
-
-
-def weighted_sums(
-    rows: FloatArray, squares: FloatArray, shares: FloatArray, kind: Kind
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return Σ r_h, Σ r_h x and Σ r_h x² for responsibilities r (n x k), for covariances of a
-    kind.
-    """
-    return shares.sum(axis=0), shares.T @ rows, kind.second_sums(rows, squares, shares)
 
 
 def draw_rows(

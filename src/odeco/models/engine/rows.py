@@ -10,8 +10,8 @@ add up rows with weights or without; without, they do what NumPy does, bit for b
 on itself. Then the density of a row is that of its observed columns, and the sufficient statistics
 have E[x | observed, h] and E[x xᵀ | observed, h] in the place of x and x xᵀ.
 
-- Columns that are independent within a component h: a missing one has the mean μ_h and the variance
-  σ²_h, whatever the others are. All sums are products with the mask of missing values.
+- Columns that are independent within a component h: a missing one says nothing, and adds nothing
+  to sums.
 - Covariance matrices: let Λ = Σ⁻¹, let m be the missing columns of a row, and let x be the row from
   which μ_h was subtracted, with zeros in m. Then Cov(x_m | observed) = Λ_mm⁻¹ and E(x_m | observed)
   = −Λ_mm⁻¹ (Λ x)_m, and log |Σ_oo| = log |Σ| + log |Λ_mm|. Each pattern of missing columns has its
@@ -222,7 +222,7 @@ def filled(rows: FloatArray, by: Any) -> FloatArray:
 
 
 def parts_of(rows: FloatArray, n_components: int) -> Iterator[slice]:
-    """Yield parts of rows for which `condition` needs little memory."""
+    """Yield parts of rows for which `Correlated` needs little memory."""
     n_missing = np.isnan(rows).sum(axis=1)
     numbers = np.cumsum(n_components * (rows.shape[1] + n_missing**2))
     ends = np.append(np.flatnonzero(np.diff(numbers // _NUMBERS_AT_A_TIME)) + 1, len(rows))
@@ -230,62 +230,6 @@ def parts_of(rows: FloatArray, n_components: int) -> Iterator[slice]:
         slice(first, end)
         for first, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
     )
-
-
-def condition(
-    rows: FloatArray,
-    log_weights: Any,
-    means: FloatArray,
-    covariances: FloatArray,
-    factors: FloatArray | None,
-) -> Independent | Correlated:
-    """Return what the observed values of rows say about each component, and about what is missing.
-
-    Parameters
-    ----------
-    rows : array, n x d
-        Rows, in which NaN is missing. They should be near zero, as squares of large numbers lose
-        digits.
-    log_weights : float or array, k
-        What is added to every log-density.
-    means, covariances : array
-        As of `Gaussians`.
-    factors : array, k x d x d, or None
-        The `inverse_factors` of covariance matrices.
-    """
-    if factors is None:
-        return Independent(rows, log_weights, means, covariances)
-    return Correlated(rows, log_weights, means, factors)
-
-
-class Independent:
-    """Rows, given components in which columns are independent.
-
-    Attributes
-    ----------
-    log_densities : array, n x k
-        The log-density of the observed values of each row under each component.
-    """
-
-    def __init__(
-        self, rows: FloatArray, log_weights: Any, means: FloatArray, covariances: FloatArray
-    ) -> None:
-        self._missing = np.isnan(rows).astype(np.float64)
-        self._rows = np.where(self._missing, 0.0, rows)
-        self._means, self._n_axes = means, covariances.ndim
-        self._variances = np.broadcast_to(covariances.reshape(len(means), -1), means.shape)
-        peaks = 0.5 * (means**2 / self._variances + np.log(self._variances) + _LOG_2_PI)
-        densities: FloatArray = self._rows @ (means / self._variances).T
-        densities -= (self._rows * self._rows) @ (0.5 / self._variances).T
-        densities -= (1 - self._missing) @ peaks.T
-        self.log_densities = densities + log_weights
-
-    def sums(self, shares: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the expectations of Σ r_h, Σ r_h x and Σ r_h x² for responsibilities r (n x k)."""
-        unseen = shares.T @ self._missing
-        firsts = shares.T @ self._rows + unseen * self._means
-        seconds = shares.T @ (self._rows * self._rows) + unseen * (self._means**2 + self._variances)
-        return shares.sum(axis=0), firsts, seconds if self._n_axes == 2 else seconds.sum(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,11 +255,16 @@ class _Group:
 
 
 class Correlated:
-    """Rows, given components with covariance matrices; it has the methods of `Independent`."""
+    """What the observed values of rows say about each component, and about what is missing, for
+    components with covariance matrices.
 
-    def __init__(
-        self, rows: FloatArray, log_weights: Any, means: FloatArray, factors: FloatArray
-    ) -> None:
+    Attributes
+    ----------
+    log_densities : array, n x k
+        The log-density of the observed values of each row in each component.
+    """
+
+    def __init__(self, rows: FloatArray, means: FloatArray, factors: FloatArray) -> None:
         missing = np.isnan(rows)
         precisions = factors @ factors.transpose(0, 2, 1)
         # In units in which precisions have a unit diagonal, inverses do not depend on the units of
@@ -343,9 +292,7 @@ class Correlated:
             inverses /= own_units[..., :, None] * own_units[..., None, :]
             self._groups.append(_Group(at, patterns, columns, inverses))
         white = offsets @ scaled
-        self.log_densities = (
-            -0.5 * np.einsum("kij,kij->ki", white, white) - halves
-        ).T + log_weights
+        self.log_densities = (-0.5 * np.einsum("kij,kij->ki", white, white) - halves).T
         self._expected = offsets / units[:, None] + means[:, None]  # k x n x d
 
     def sums(self, shares: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -178,16 +178,16 @@ def _lines(fit: Fit, names: list[str]) -> Iterator[_Line]:
     columns = fit.context.columns
     numbers = fit.context.in_own_units(params)
     counts = params.part(PoissonPart)
-    shares = fit.context.probabilities(params)
+    # By their places: the names to show may be others than those of the fit.
+    shares = list(fit.context.probabilities(params).values())
+    categories = list(columns.categories.values())
     kinds = ["number"] * len(names) if columns.is_empty else columns.kinds.tolist()
     place = {"number": 0, "count": 0, "category": 0}
     for column, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         own = place[kind]
         place[kind] += 1
         if kind == "category":
-            yield from _category_lines(
-                column, name, params.weights, shares[name].T, columns.categories[name]
-            )
+            yield from _category_lines(column, name, params.weights, shares[own].T, categories[own])
             continue
         means, variances = numbers.means, numbers.variances
         if kind == "count":

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.special import gammaln
 
 from odeco._util.state import Rule, Sizes, State, array, array_field, require, usable_array
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.emissions.covariances import KINDS, covariances_rule, kind_of
-from odeco.models.emissions.normal import draw_rows, weighted_sums
-from odeco.models.emissions.parts import squared_norms
-from odeco.models.engine.rows import column_moments, column_ranges, condition, has_missing, parts_of
+from odeco.models.emissions.covariances import KINDS, covariances_rule
+from odeco.models.emissions.normal import GaussianPart, draw_rows
+from odeco.models.emissions.poisson import PoissonPart
+from odeco.models.engine.rows import column_moments, column_ranges
 
 #: The smallest square root of a probability after an extrapolation.
 _MIN_ROOT = 1e-5
@@ -44,10 +42,6 @@ _COUNT_PRIOR = 1e-3
 #: Every state has this number of prior rows with the variance of all rows, so that no state shrinks
 #: to a point.
 _PRIOR_ROWS = 0.1
-
-#: Rows are clipped to this number of standard deviations of all rows, so that likelihoods do not
-#: underflow to zero.
-_MAX_SCALED = 1e100
 
 #: The smallest variance, as a share of the variance of all rows.
 _MIN_VARIANCE = 1e-6
@@ -204,52 +198,49 @@ class Gaussian(State):
         variances = np.where(varies, variances, 1e-12 * largest if largest > 0 else 1.0)
         # One feature has nothing to be correlated with.
         kind: Any = KINDS["full" if full and len(variances) > 1 else "diag"]
-        covariance = kind.of_variances(variances)
-        return cls(
-            np.tile(origin, (n_states, 1)), np.stack([covariance] * n_states), origin, variances
-        )
+        covariances = kind.of_matrix(np.diag(variances), n_states)
+        return cls(np.tile(origin, (n_states, 1)), covariances, origin, variances)
 
     @cached_property
-    def kind(self) -> Any:
-        """The kind of the covariances: `Diagonal` or `Full`."""
-        return kind_of(self.covariances)
+    def part(self) -> GaussianPart:
+        """The same states for rows less the origin, divided by their deviations."""
+        means = (self.means - self.origin) / self._scale
+        return GaussianPart(means, self.covariances / self._units)
 
     @property
     def full(self) -> bool:
         """Whether features may be correlated within a state."""
-        return bool(self.kind.name == "full")
+        return self.covariances.ndim > 2
 
     @cached_property
     def _scale(self) -> FloatArray:
         """The standard deviation of each feature over all rows."""
         return np.sqrt(self.total_variances)
 
-    @cached_property
+    @property
     def _units(self) -> FloatArray:
         """What covariances are divided by for rows that are divided by `_scale`."""
         return np.outer(self._scale, self._scale) if self.full else self.total_variances
 
-    @cached_property
-    def _factors(self) -> FloatArray | None:
-        factors: FloatArray | None = self.kind.factors(self.covariances)
-        return factors
+    def _of_part(self, part: GaussianPart) -> Gaussian:
+        """Return the states that `part` has."""
+        means = part.means * self._scale + self.origin
+        return replace(self, means=means, covariances=part.covariances * self._units)
 
     @property
     def variances(self) -> FloatArray:
         """The variance of each feature in each state, k x d."""
-        return np.asarray(self.kind.variances(self.covariances, self.means.shape[1]))
+        return self.part.variances * self.total_variances
 
     @property
     def n_statistics(self) -> int:
         """Number of sufficient statistics per state."""
-        d = self.means.shape[1]
-        return int(1 + d + self.kind.n_sums(d))
+        return self.part.n_sums
 
     @property
     def n_parameters(self) -> int:
         """Number of free parameters."""
-        k, d = self.means.shape
-        return int(k * (d + self.kind.n_parameters(d)))
+        return len(self.means) * self.part.n_parameters
 
     def likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray, FloatArray]:
         """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted
@@ -263,78 +254,51 @@ class Gaussian(State):
 
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
-        rows, means = (rows - self.origin) / self._scale, (self.means - self.origin) / self._scale
-        largest = np.abs(rows).max(initial=0.0)
-        if not largest <= _MAX_SCALED:  # or NaN
-            rows = np.clip(rows, -_MAX_SCALED, _MAX_SCALED)
-        covariances = self.covariances / self._units
-        factors = self.kind.factors(covariances)
-        # The density of scaled rows, divided by the product of the scales.
-        if np.isnan(largest):
-            volumes = ~np.isnan(rows) @ np.log(self._scale)
-            parts = [
-                condition(rows[part], 0.0, means, covariances, factors)
-                for part in parts_of(rows, len(means))
-            ]
-            table = np.concatenate([part.log_densities for part in parts])
-            return table - volumes[:, None], np.arange(len(rows))
-        peaks = self.kind.log_peaks(-np.log(self._scale).sum(), covariances, factors, rows.shape[1])
-        table = self.kind.log_densities(
-            rows, squared_norms(rows), means, covariances, factors, peaks
-        )
-        return table, np.arange(len(rows))
+        volumes = ~np.isnan(rows) @ np.log(self._scale)
+        table = self.part.log_densities(self.coordinates(rows))
+        return table - volumes[:, None], np.arange(len(rows))
 
     def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
-        """Return sufficient statistics, k x n_statistics: sums of 1, x and x² or xxᵀ, for x seen
-        from the origin.
-        """
-        rows = rows - self.origin
-        if has_missing(rows):
-            given = (np.zeros(1), self.means - self.origin, self.covariances, self._factors)
-            parts = parts_of(rows, len(self.means))
-            sums = [condition(rows[part], *given).sums(posterior[part]) for part in parts]
-            counts, firsts, seconds = (reduce(add, each) for each in zip(*sums, strict=True))
-        else:
-            counts, firsts, seconds = weighted_sums(rows, squared_norms(rows), posterior, self.kind)
-        return np.hstack([counts[:, None], firsts, seconds.reshape(len(counts), -1)])
+        """Return sufficient statistics, k x n_statistics: sums of 1, x and x² or xxᵀ."""
+        return self.part.sums(self.coordinates(rows), posterior).T
 
     def m_step(self, statistics: FloatArray) -> Gaussian:
-        """Return the likeliest emissions for sufficient statistics."""
-        d = self.means.shape[1]
-        counts, firsts, seconds = (
-            statistics[:, :1],
-            statistics[:, 1 : 1 + d],
-            statistics[:, 1 + d :],
-        )
-        means = firsts / np.maximum(counts, np.finfo(np.float64).tiny)
-        covariances = self.kind.with_prior(
-            seconds, firsts, counts, means, self.total_variances, _PRIOR_ROWS
-        )
-        return replace(self, means=means + self.origin, covariances=self._floored(covariances))
+        """Return the likeliest emissions for sufficient statistics, and further rows of each state
+        with its own mean and the variances of all rows.
+        """
+        part = self.part
+        seen, firsts, _ = np.split(statistics, [part.n_seen, part.n_seen + part.width], axis=1)
+        means = firsts / np.maximum(seen, np.finfo(np.float64).tiny)
+        k, d = means.shape
+        further = GaussianPart(means, part.kind.of_matrix(np.eye(d), k))
+        sums = statistics.T + _PRIOR_ROWS * further.expected_sums()
+        return self._of_part(further.m_step(sums, np.full(d, _MIN_VARIANCE)))
 
     def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
         """Return the log-likelihood of the rows behind each row of statistics in the state that
         suits them best.
 
-        That of n rows with their own mean and covariance Σ is −n/2 log |Σ|, up to a constant times
-        n, which is left out: it cancels when the rows of two states are put together.
+        That of n rows with their own mean and covariance is n times the log-density at the mean, up
+        to a constant times n, which is left out: it cancels when the rows of two states are put
+        together.
         """
-        covariances = self.m_step(statistics).covariances / self._units
-        return np.asarray(-statistics[:, 0] / 2 * self.kind.log_determinants(covariances))
+        seen = statistics[:, : self.part.n_seen].mean(axis=1)
+        return np.asarray(seen * self.m_step(statistics).part.log_peaks)
 
     def to_vector(self) -> FloatArray:
         """Return the emissions as a vector for extrapolation: means, and log-variances or Cholesky
         factors.
         """
-        means = (self.means - self.origin) / self._scale
-        return np.concatenate([means.ravel(), self.kind.to_vector(self.covariances / self._units)])
+        kind: Any = self.part.kind
+        return np.concatenate([self.part.means.ravel(), kind.to_vector(self.part.covariances)])
 
     def from_vector(self, vector: FloatArray) -> Gaussian:
         """Return the emissions that `to_vector` would return as this vector."""
         k, d = self.means.shape
-        means = vector[: k * d].reshape(k, d) * self._scale + self.origin
-        covariances = self.kind.from_vector(vector[k * d :], k, d)
-        return replace(self, means=means, covariances=self._floored(covariances * self._units))
+        kind: Any = self.part.kind
+        covariances = kind.from_vector(vector[k * d :], k, d)
+        raised = kind.raise_to(covariances, _MIN_VARIANCE)
+        return self._of_part(GaussianPart(vector[: k * d].reshape(k, d), raised))
 
     def split(self, rng: np.random.Generator) -> Gaussian:
         """Return two states for each, one after the other, half a standard deviation to either side
@@ -348,10 +312,6 @@ class Gaussian(State):
     def sample(self, states: IndexArray, rng: np.random.Generator) -> FloatArray:
         """Draw one row for each state of a path."""
         return draw_rows(states, self.means, self.covariances, rng)
-
-    def _floored(self, covariances: FloatArray) -> FloatArray:
-        """Return covariances with at least the smallest variance in every direction."""
-        return np.asarray(self.kind.raise_to(covariances, self._units, _MIN_VARIANCE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,10 +348,15 @@ class Poisson(State):
         """The variance of each column if no state differed."""
         return self.origin
 
+    @cached_property
+    def part(self) -> PoissonPart:
+        """The rates as a part of a mixture has them."""
+        return PoissonPart(self.means)
+
     @property
     def n_statistics(self) -> int:
         """Number of sufficient statistics per state."""
-        return int(1 + self.means.shape[1])
+        return self.part.n_sums
 
     @property
     def n_parameters(self) -> int:
@@ -412,29 +377,18 @@ class Poisson(State):
 
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
-        expected = self.means.sum(axis=1)
-        if has_missing(rows):  # whose factor is 1
-            expected = ~np.isnan(rows) @ self.means.T
-            rows = np.where(np.isnan(rows), 0.0, rows)
-        table = rows @ np.log(self.means).T - expected - gammaln(rows + 1).sum(axis=1)[:, None]
-        return np.asarray(table), np.arange(len(rows))
+        return self.part.log_densities(rows), np.arange(len(rows))
 
     def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
-        """Return sufficient statistics, k x n_statistics: sums of 1 and x."""
-        if has_missing(rows):  # in their place is the rate of the state
-            missing = np.isnan(rows)
-            sums = posterior.T @ np.where(missing, 0.0, rows) + (posterior.T @ missing) * self.means
-        else:
-            sums = posterior.T @ rows
-        return np.hstack([posterior.sum(axis=0)[:, None], sums])
+        """Return sufficient statistics, k x n_statistics: sums of x, and of 1."""
+        return self.part.sums(rows, posterior).T
 
     def m_step(self, statistics: FloatArray) -> Poisson:
         """Return the likeliest emissions for sufficient statistics."""
-        sums, counts = (
-            statistics[:, 1:] + _COUNT_PRIOR * self.origin,
-            statistics[:, :1] + _COUNT_PRIOR,
-        )
-        return replace(self, means=sums / counts)
+        prior = _COUNT_PRIOR * np.append(self.origin, np.ones_like(self.origin))
+        like = PoissonPart(np.tile(self.origin, (len(statistics), 1)))
+        made = like.m_step((statistics + prior).T, np.zeros(0))
+        return replace(self, means=made.rates)
 
     def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
         """Return the log-likelihood of the rows behind each row of statistics in the state that
@@ -443,7 +397,9 @@ class Poisson(State):
         That of n rows with sums S is Σ S log(S/n), up to terms that are the same if the rows of two
         states are put together.
         """
-        return np.asarray((statistics[:, 1:] * np.log(self.m_step(statistics).means)).sum(axis=1))
+        return np.asarray(
+            (statistics[:, : self.origin.size] * np.log(self.m_step(statistics).means)).sum(axis=1)
+        )
 
     def to_vector(self) -> FloatArray:
         """Return the emissions as a vector for extrapolation: logarithms of rates."""

@@ -25,7 +25,8 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.models.lca.classes import Classes
-from odeco.privacy.holders.answers import Bits, Questions
+from odeco.privacy.holders.answers import Bits
+from odeco.privacy.holders.tables import Levels
 
 #: Nodes of the quadrature.
 _N_NODES = 15
@@ -51,19 +52,19 @@ SCALE = "Classes may be steps of a scale: one trait by degrees explains the answ
 _MAX_NUMBERS = 2**22
 
 
-def is_scale(classes: Classes, marked: Bits, questions: Questions, n_parameters: int) -> bool:
+def is_scale(classes: Classes, marked: Bits, questions: Levels, n_parameters: int) -> bool:
     """Return whether one trait explains the answers better than classes that were fitted to
     them.
     """
     if classes.weights.size == 1 or questions.sizes.size < 3:
         return False
-    given = marked[: max(_MAX_NUMBERS // questions.n_answers, 1)].astype(np.float64)
+    given = marked[: max(_MAX_NUMBERS // questions.n_levels, 1)].astype(np.float64)
     gain = float(classes.posterior(given)[1].sum()) - trait_log_likelihood(given, questions)
     cost = (n_parameters - 2 * questions.n_free) * math.log(len(given)) / 2
     return 2 * (cost - gain) > _STRONG
 
 
-def trait_log_likelihood(given: FloatArray, questions: Questions) -> float:
+def trait_log_likelihood(given: FloatArray, questions: Levels) -> float:
     """Return the log-likelihood of the answers under one trait; `given` are their indicators."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(_N_NODES)
     weights = weights / weights.sum()
@@ -74,7 +75,7 @@ def trait_log_likelihood(given: FloatArray, questions: Questions) -> float:
     places = np.empty(len(given), np.int64)
     places[order] = np.searchsorted(np.cumsum(weights), (np.arange(len(given)) + 0.5) / len(given))
     counts = given.T @ np.eye(_N_NODES)[np.minimum(places, _N_NODES - 1)]
-    coefficients, before = np.zeros((questions.n_answers, 2)), -math.inf
+    coefficients, before = np.zeros((questions.n_levels, 2)), -math.inf
     design = np.column_stack([np.ones(_N_NODES), nodes])
     for _ in range(_MAX_ITER):
         coefficients = _regress(coefficients, counts + prior, design, questions)
@@ -89,10 +90,10 @@ def trait_log_likelihood(given: FloatArray, questions: Questions) -> float:
 
 
 def _regress(
-    coefficients: FloatArray, counts: FloatArray, design: FloatArray, questions: Questions
+    coefficients: FloatArray, counts: FloatArray, design: FloatArray, questions: Levels
 ) -> FloatArray:
     """Return coefficients after steps that raise the likelihood of counts, answers x nodes."""
-    totals = questions.sum_by_question(counts)
+    totals = questions.sum_by_column(counts)
     bound = np.einsum("jq,qa,qb->jab", totals, design, design) / 2
     inverses = np.linalg.inv(bound)[questions.owners]
     for _ in range(_N_STEPS):
@@ -101,11 +102,11 @@ def _regress(
     return coefficients
 
 
-def _softmax(log_odds: FloatArray, questions: Questions) -> FloatArray:
+def _softmax(log_odds: FloatArray, questions: Levels) -> FloatArray:
     """Return the probabilities of the answers to each question, along the first axis."""
     largest = np.maximum.reduceat(log_odds, questions.offsets, axis=0)[questions.owners]
     odds = np.exp(log_odds - largest)
-    return np.asarray(odds / questions.sum_by_question(odds)[questions.owners])
+    return np.asarray(odds / questions.sum_by_column(odds)[questions.owners])
 
 
 def _leading_scores(given: FloatArray) -> FloatArray:

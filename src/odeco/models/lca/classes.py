@@ -11,7 +11,7 @@ from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.emissions.parts import normalize, weights_rule
 from odeco.models.engine.rows import times
-from odeco.privacy.holders.answers import Questions
+from odeco.privacy.holders.tables import Levels
 
 #: Probabilities below this count as this, so that their logarithms are finite.
 _MIN_PROBABILITY = 1e-12
@@ -50,7 +50,7 @@ class Classes(State):
         return self.posterior(given)[0]
 
     def standard_errors(
-        self, given: FloatArray, weights: FloatArray | None, questions: Questions
+        self, given: FloatArray, weights: FloatArray | None, questions: Levels
     ) -> Classes:
         """Return the standard error of each probability, in the place of the probability.
 
@@ -63,7 +63,7 @@ class Classes(State):
         """
         shares, _ = self.posterior(given)
         n, k = shares.shape
-        answered = questions.sum_by_question(given.T)[questions.owners].T
+        answered = questions.sum_by_column(given.T)[questions.owners].T
         scores = np.hstack([shares - self.weights, np.empty((n, self.answers.size))])
         for h in range(k):
             scores[:, k + h :: k] = shares[:, h : h + 1] * (given - answered * self.answers[:, h])
@@ -80,7 +80,7 @@ class Classes(State):
         )
         return Classes(errors[:k], errors[k:].reshape(self.answers.shape))
 
-    def draw(self, questions: Questions, n_rows: int, rng: Any) -> tuple[IndexArray, IndexArray]:
+    def draw(self, questions: Levels, n_rows: int, rng: Any) -> tuple[IndexArray, IndexArray]:
         """Draw respondents; return the codes of their answers, and the class of each."""
         labels = rng.choice(self.weights.size, size=n_rows, p=self.weights / self.weights.sum())
         columns = []
@@ -93,7 +93,7 @@ class Classes(State):
 def m_step(
     weights: FloatArray,
     answers: FloatArray,
-    questions: Questions,
+    questions: Levels,
     frequencies: FloatArray,
     smoothing: float,
 ) -> Classes:
@@ -104,7 +104,7 @@ def m_step(
     together do: by the `frequencies`.
     """
     prior = smoothing * frequencies[:, None]
-    totals = questions.sum_by_question(answers)[questions.owners]
+    totals = questions.sum_by_column(answers)[questions.owners]
     counts = weights + smoothing / weights.size
     known = (
         totals + smoothing > 0
@@ -116,13 +116,13 @@ def m_step(
 
 
 def as_probabilities(
-    numbers: FloatArray, questions: Questions, frequencies: FloatArray, background: float
+    numbers: FloatArray, questions: Levels, frequencies: FloatArray, background: float
 ) -> FloatArray:
     """Return numbers as probabilities of the answers to each question, mixed with the frequencies
     of all.
     """
     positive = np.maximum(numbers, 0.0)
-    totals = questions.sum_by_question(positive)[questions.owners]
+    totals = questions.sum_by_column(positive)[questions.owners]
     shares = np.where(
         totals > 0, positive / np.where(totals > 0, totals, 1.0), frequencies[:, None]
     )

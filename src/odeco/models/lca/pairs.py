@@ -30,7 +30,8 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.moments import classes_of_three_views
 from odeco.models.lca.classes import Classes, as_probabilities
-from odeco.privacy.holders.answers import Bits, Questions, places_of_pairs
+from odeco.privacy.holders.answers import Bits, places_of_pairs
+from odeco.privacy.holders.tables import Levels
 
 #: Number of splits of the questions into views that are compared by the tables.
 _N_SPLITS = 20
@@ -55,7 +56,7 @@ class PairTables:
 
     Attributes
     ----------
-    questions : Questions
+    questions : Levels
         How many answers each question has.
     shares : array, answers x answers
         The share of respondents with both answers, among those who answered both questions; zero
@@ -68,7 +69,7 @@ class PairTables:
         Standard deviation of the noise in the number of respondents with both answers.
     """
 
-    questions: Questions
+    questions: Levels
     shares: FloatArray
     answered: FloatArray
     frequencies: FloatArray
@@ -76,15 +77,15 @@ class PairTables:
 
     @classmethod
     def of(
-        cls, released: FloatArray, deviation: float, questions: Questions, n_rows: int
+        cls, released: FloatArray, deviation: float, questions: Levels, n_rows: int
     ) -> PairTables:
         """Return the tables of released pairs of `n_rows` respondents, with noise of this standard
         deviation.
         """
-        counts = np.zeros((questions.n_answers,) * 2)
+        counts = np.zeros((questions.n_levels,) * 2)
         counts[places_of_pairs(questions)] = released
         counts += counts.T
-        n_both = questions.sum_by_question(questions.sum_by_question(counts).T)
+        n_both = questions.sum_by_column(questions.sum_by_column(counts).T)
         answered = _answered(n_both / n_rows)
         owners = questions.owners
         expected = n_rows * np.outer(answered, answered)
@@ -97,7 +98,7 @@ class PairTables:
             deviation
             / n_rows
             / float(np.mean(answered)) ** 2
-            * np.sqrt(questions.n_answers)
+            * np.sqrt(questions.n_levels)
             / others
         )
         equal = 1 / questions.sizes[owners]
@@ -217,7 +218,7 @@ def classes_of_views(
     def triples(*maps: FloatArray) -> FloatArray:
         whole, lengths = [], []
         for answers, each in zip(views, maps, strict=True):
-            scaled = np.zeros((tables.questions.n_answers, n_components))
+            scaled = np.zeros((tables.questions.n_levels, n_components))
             scaled[answers] = each / tables.answered[owners[answers]][:, None]
             whole.append(scaled)
             square = float(np.sum(each * (tables.second_moment(answers) @ each)))
@@ -226,7 +227,7 @@ def classes_of_views(
 
     frequencies = (tables.frequencies[a], tables.frequencies[b], tables.frequencies[c])
     found = classes_of_three_views(pairs, frequencies, triples, n_components, seed=seed)
-    answers = np.zeros((tables.questions.n_answers, n_components))
+    answers = np.zeros((tables.questions.n_levels, n_components))
     for own, view in enumerate(views):
         for other in {0, 1, 2} - {own}:
             answers[view] += shares[np.ix_(view, views[other])] @ found.detectors[other]
@@ -238,7 +239,7 @@ def classes_of_views(
 def classes_at_random(tables: PairTables, n_components: int, rng: np.random.Generator) -> Classes:
     """Return classes drawn around the frequencies of all."""
     drawn = tables.frequencies[:, None] * rng.gamma(
-        1.0, size=(tables.questions.n_answers, n_components)
+        1.0, size=(tables.questions.n_levels, n_components)
     )
     weights = np.full(n_components, 1 / n_components)
     return Classes(
@@ -363,7 +364,7 @@ class Matching:
         weights = np.exp(np.maximum(first[0] - first[0].max(), _LEAST_LOGARITHM))
         answers = np.exp(np.maximum(rest - largest, _LEAST_LOGARITHM))
         return Classes(
-            weights / weights.sum(), answers / questions.sum_by_question(answers)[questions.owners]
+            weights / weights.sum(), answers / questions.sum_by_column(answers)[questions.owners]
         )
 
     def _misfit(
@@ -381,7 +382,7 @@ class Matching:
         # Probabilities sum to one, and a logarithm moves all of those that it is normalised with.
         of_weights = weights * (by_weights - weights @ by_weights)
         of_answers = answers * (
-            by_answers - questions.sum_by_question(answers * by_answers)[questions.owners]
+            by_answers - questions.sum_by_column(answers * by_answers)[questions.owners]
         )
         return float(sum(term[0] for term in terms)), np.concatenate(
             [of_weights, of_answers.ravel()]

@@ -39,8 +39,9 @@ from odeco.models.lca.pairs import (
     views_of,
 )
 from odeco.privacy.guarantee import Guarantee
-from odeco.privacy.holders.answers import HeldAnswers, Questions, bound_of_pairs
+from odeco.privacy.holders.answers import HeldAnswers, bound_of_pairs
 from odeco.privacy.holders.protocol import NeighbourRelation
+from odeco.privacy.holders.tables import Levels
 
 #: Shares of μ² of the pairs, of the core, and of the EM iterations.
 _WITH_CORE = (0.3, 0.15, (0.25, 0.3))
@@ -79,7 +80,7 @@ class ReleaseShares:
 
 
 def release_shares(
-    questions: Questions, n_components: int, *, n_rows: int, mu: float
+    questions: Levels, n_components: int, *, n_rows: int, mu: float
 ) -> ReleaseShares:
     """Return the shares, from public numbers only.
 
@@ -241,7 +242,7 @@ def plan_classes(
     sizes = np.array([check_count("categories", each) for each in listed])
     if sizes.size < 2:
         raise ValueError("A private model needs at least 2 questions: pairs are released. Got 1.")
-    questions, guarantee = Questions(sizes), Guarantee(epsilon, delta)
+    questions, guarantee = Levels(sizes), Guarantee(epsilon, delta)
     shares = release_shares(questions, k, n_rows=n_rows, mu=guarantee.mu)
     rng = np.random.default_rng(seed)
     answers = np.concatenate([rng.dirichlet(np.ones(size), k).T for size in sizes])

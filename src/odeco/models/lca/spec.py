@@ -23,7 +23,8 @@ from odeco.models.lca.assumptions import SCALE, is_scale
 from odeco.models.lca.classes import Classes
 from odeco.models.lca.display import describe
 from odeco.models.lca.private import find_private_classes, release_shares
-from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.answers import HeldAnswers
+from odeco.privacy.holders.tables import Levels
 from odeco.privacy.report import PrivacyReport
 
 #: For the selection of k, at most this many starts, and at least this prior of a class, as a number
@@ -45,9 +46,9 @@ def context_of(categories: Categories, names: list[str]) -> MixtureContext:
     return MixtureContext(columns, kind="diag")
 
 
-def questions_of(context: MixtureContext) -> Questions:
+def questions_of(context: MixtureContext) -> Levels:
     """Return the layout of the indicators."""
-    return Questions(context.columns.sizes)
+    return Levels(context.columns.sizes)
 
 
 def classes_of(params: ProductMixture) -> Classes:

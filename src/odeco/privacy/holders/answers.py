@@ -16,6 +16,7 @@ import numpy.typing as npt
 from odeco._util.types import FloatArray, IndexArray
 from odeco.privacy.holders.lanes import as_probabilities
 from odeco.privacy.holders.protocol import unit_weights
+from odeco.privacy.holders.tables import Levels
 from odeco.privacy.sums import Query, sum_over_blocks
 
 #: Indicators take a byte each. Products are made of blocks of them in double precision.
@@ -23,50 +24,6 @@ Bits: TypeAlias = npt.NDArray[np.uint8]
 
 #: Respondents that are worked on at a time. Sums over blocks are added in their order.
 BLOCK = 2048
-
-
-@dataclass(frozen=True, eq=False)
-class Questions:
-    """The layout of indicators: one column for every answer to every question.
-
-    Attributes
-    ----------
-    sizes : array
-        The number of answers to each question.
-    """
-
-    sizes: IndexArray
-
-    @property
-    def offsets(self) -> IndexArray:
-        """The first indicator of each question."""
-        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
-
-    @property
-    def n_answers(self) -> int:
-        """The number of answers to all questions together."""
-        return int(self.sizes.sum())
-
-    @property
-    def n_free(self) -> int:
-        """The number of free parameters of a class."""
-        return int(np.sum(self.sizes - 1))
-
-    @property
-    def owners(self) -> IndexArray:
-        """The question of each answer."""
-        return np.repeat(np.arange(self.sizes.size), self.sizes)
-
-    def sum_by_question(self, numbers: FloatArray) -> FloatArray:
-        """Return the sum over the answers to each question; answers are along the first axis."""
-        return np.add.reduceat(numbers, self.offsets, axis=0)
-
-    def indicators(self, codes: IndexArray) -> Bits:
-        """Return a 1 for each answer that was given; a missing answer, coded below 0, has none."""
-        marked = np.zeros((len(codes), self.n_answers), dtype=np.uint8)
-        rows, columns = np.nonzero(codes >= 0)
-        marked[rows, self.offsets[columns] + codes[rows, columns]] = 1
-        return marked
 
 
 def blocks_of(marked: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
@@ -83,7 +40,7 @@ class HeldAnswers:
     ----------
     marked : array, respondents x answers
         The indicators. A question has at most one. Blanking a respondent makes all of them zero.
-    questions : Questions
+    questions : Levels
         The layout of the indicators.
     groups : array of labels, optional
         Which user each row of answers belongs to; public. A user adds the mean of what the own rows
@@ -108,7 +65,7 @@ class HeldAnswers:
     """
 
     marked: Bits
-    questions: Questions
+    questions: Levels
     groups: Any = None
 
     @cached_property
@@ -178,8 +135,8 @@ class HeldAnswers:
             product: FloatArray = given.T @ (as_probabilities(responsibilities(given)) * weights)
             return product
 
-        size = self.questions.n_answers * n_classes
-        what = f"answers by class, step {number}, {self.questions.n_answers} x {n_classes} numbers"
+        size = self.questions.n_levels * n_classes
+        what = f"answers by class, step {number}, {self.questions.n_levels} x {n_classes} numbers"
         bound = math.sqrt(self.questions.sizes.size)
         return Query(what, lambda: self._sum(work), size, bound=bound, signed=False)
 
@@ -192,7 +149,7 @@ def shortened(vectors: FloatArray, most: float) -> FloatArray:
     return np.where(np.isfinite(norms), vectors * (most / np.maximum(norms, most)), 0.0)
 
 
-def places_of_pairs(questions: Questions) -> tuple[IndexArray, IndexArray]:
+def places_of_pairs(questions: Levels) -> tuple[IndexArray, IndexArray]:
     """Return the places of two answers to different questions in a table of all answers, each pair
     once.
     """
@@ -201,7 +158,7 @@ def places_of_pairs(questions: Questions) -> tuple[IndexArray, IndexArray]:
     return rows, columns
 
 
-def bound_of_pairs(questions: Questions) -> float:
+def bound_of_pairs(questions: Levels) -> float:
     """Return the largest norm of what a respondent adds to the pairs."""
     return math.sqrt(math.comb(questions.sizes.size, 2))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,8 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """The layout of a table of counts: one place for every level of every column.
+    """The layout of indicators and of tables of counts: one place for every level of every column,
+    such as every answer to every question.
 
     Attributes
     ----------
@@ -43,6 +45,23 @@ class Levels:
     def owners(self) -> IndexArray:
         """The column of each level."""
         return np.repeat(np.arange(self.n_columns), self.sizes)
+
+    @property
+    def n_levels(self) -> int:
+        """The number of levels of all columns together."""
+        return int(self.sizes.sum())
+
+    @property
+    def n_free(self) -> int:
+        """The number of probabilities that are free: those of a column sum to one."""
+        return int(np.sum(self.sizes - 1))
+
+    def indicators(self, codes: IndexArray, dtype: Any = np.uint8) -> Any:
+        """Return a 1 for each level that a row has; a missing cell, coded below 0, has none."""
+        marked = np.zeros((len(codes), self.n_levels), dtype=dtype)
+        rows, columns = np.nonzero(codes >= 0)
+        marked[rows, self.offsets[columns] + codes[rows, columns]] = 1
+        return marked
 
     def sum_by_column(self, numbers: FloatArray) -> FloatArray:
         """Return the sum over the levels of each column; levels are along the first axis."""
@@ -111,10 +130,8 @@ class HeldTable:
         """Return the indicators of some rows, in single precision."""
         levels = self.levels
         known = (codes >= 0) & (codes < levels.sizes)
-        rows, columns = np.nonzero(known)
-        marked = np.zeros((len(codes), int(levels.sizes.sum())), dtype=np.float32)
-        marked[rows, levels.offsets[columns] + codes[rows, columns]] = 1
-        return marked  # type: ignore[return-value]
+        marked: FloatArray = levels.indicators(np.where(known, codes, -1), np.float32)
+        return marked
 
     def _blocks(self) -> list[IndexArray]:
         starts = range(0, self.n_records, _BLOCK)
