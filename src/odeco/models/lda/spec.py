@@ -24,7 +24,7 @@ from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser, guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.lda.corpus import Corpus, LocalCorpus
-from odeco.models.lda.counts import blocks, count_chunks
+from odeco.models.lda.counts import count_chunks
 from odeco.models.lda.display import describe
 from odeco.models.lda.fitting import SeedWords, SpectralFit, fit_spectral, fit_topics
 from odeco.models.lda.inference import completion_scores
@@ -129,10 +129,9 @@ class TopicStream(State):
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, int(settings.n_components))
             step = sums.n_documents if forget is None else min(sums.n_documents, round(forget))
-            if topic_counts is None:
-                before: FloatArray = lifting.T @ self.coordinates
-            else:
-                before = _coordinates_of(topic_counts, sums.basis)
+            before: FloatArray = lifting.T @ self.coordinates
+            if topic_counts is not None:
+                before = sums.basis.T @ topic_counts.T
             found = fit_spectral(sums, corpus, settings, seed=self.seed, before=before)
             next_move = sums.n_documents + max(step, _MIN_BEFORE_MOVE)
             topics = found.topics
@@ -309,16 +308,6 @@ def _found(found: SpectralFit) -> dict[str, Any]:
         "concentration": found.concentration,
         "diagnostics": found.diagnostics,
     }
-
-
-def _coordinates_of(topic_counts: NDArray[np.float32], basis: FloatArray) -> FloatArray:
-    """Return the coordinates of topics given by their words, some words at a time: the arrays may
-    be large.
-    """
-    coordinates = np.zeros((basis.shape[1], topic_counts.shape[0]))
-    for words in blocks(basis.shape[0], tall=True):
-        coordinates += basis[words].T @ topic_counts[:, words].T.astype(np.float64)
-    return coordinates
 
 
 @dataclass(frozen=True, eq=False)
