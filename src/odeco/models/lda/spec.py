@@ -137,19 +137,18 @@ class TopicStream(State):
             topics = found.topics
             after = replace(after, next_move=next_move, **_found(found))
         if topic_counts is not None and settings.max_iter:
-            seed = _batch_seed(self.seed, self.n_batches)
-            after = after._refine(settings, sums, topic_counts, corpus, topics, kept, seed)
+            n_sweeps = settings.max_iter
+            after = after._refine(n_sweeps, sums, topic_counts, corpus, topics, kept)
         return replace(after, sums=sums.save(), topic_counts=topic_counts)
 
     def _refine(
         self,
-        settings: LdaSettings,
+        n_sweeps: int,
         sums: WordSums,
         topic_counts: Any,
         corpus: LocalCorpus,
         topics: SpectralTopics | None,
         kept: float,
-        seed: int,
     ) -> TopicStream:
         """Assign the words of a batch to the topics, given the counts so far, and add them to these
         in place.
@@ -158,9 +157,7 @@ class TopicStream(State):
         """
         alpha = self.alpha
         behind = self.documents_behind_alpha
-        if topics is not None and self._spectral_is_better(
-            settings, sums, topic_counts, corpus, topics
-        ):
+        if topics is not None and self._is_worse(sums, topic_counts, corpus, topics):
             # All words so far would have about half of their number as weight by now: see below.
             sizes = 0.5 * sums.n_tokens * topics.alpha / topics.alpha.sum()
             topics.topic_word[:] *= sizes[:, None]
@@ -169,9 +166,8 @@ class TopicStream(State):
             )  # a second such array may not fit
             alpha = topics.alpha.copy()
             behind = 0.0
-        batch = corpus.refine_beside(
-            topic_counts, alpha, self.eta, n_sweeps=settings.max_iter, seed=seed
-        )
+        seed = _batch_seed(self.seed, self.n_batches - 1)
+        batch = corpus.refine_beside(topic_counts, alpha, self.eta, n_sweeps=n_sweeps, seed=seed)
         # Early batches were assigned by poorer topics: a batch counts in proportion to the
         # documents before it.
         n_batch = corpus.n_documents
@@ -184,13 +180,8 @@ class TopicStream(State):
             self, alpha=(1 - share) * alpha + share * batch.alpha, documents_behind_alpha=behind
         )
 
-    def _spectral_is_better(
-        self,
-        settings: LdaSettings,
-        sums: WordSums,
-        topic_counts: Any,
-        corpus: LocalCorpus,
-        topics: SpectralTopics,
+    def _is_worse(
+        self, sums: WordSums, topic_counts: Any, corpus: LocalCorpus, topics: SpectralTopics
     ) -> bool:
         """Return whether the spectral topics predict a batch better than the refined ones; neither
         has seen it.
