@@ -228,8 +228,12 @@ def count_words_on_cluster(
     cluster = find_cluster(client)
     parts = list(texts.to_delayed() if hasattr(texts, "to_delayed") else texts)
     n_rows = None
+
+    def delayed(work: Callable[..., Any]) -> Any:
+        return dask.delayed(partial(_silently, work) if private else work, pure=False)
+
     if words is None:
-        census = dask.delayed(partial(_silently, _census) if private else _census, pure=False)
+        census = delayed(_census)
         found: list[_Census] = cluster.client.gather(
             cluster.client.compute([census(part, tokenizer) for part in parts])
         )
@@ -242,7 +246,7 @@ def count_words_on_cluster(
         # Private texts without any word have one that is in none of them: an error would depend on
         # the texts.
         words = whole.words[kept].tolist() or ["x"]
-    counted = dask.delayed(partial(_silently, _counted) if private else _counted, pure=False)
+    counted = delayed(_counted)
     held = dask.delayed(list(words), pure=True, traverse=False)
     blocks = [counted(part, held, tokenizer) for part in parts]
     rows = from_delayed(

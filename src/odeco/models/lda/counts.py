@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -126,17 +126,17 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
     """Return word counts, documents x vocabulary, as a checked CSR array of float64 without stored
     zeros.
     """
-    if sparse.issparse(counts):
-        array: Any = sparse.csr_array(cast("Any", counts))
-    else:
-        dense = native(np.asarray(counts))
-        if dense.ndim != 2:
-            raise WordCountError(
-                f"Word counts must have two axes, documents x words. Got shape {dense.shape}. "
-                "Pass counts[None, :] for a single document."
-            )
-        _check_type(dense.dtype)
-        array = sparse.csr_array(dense)
+    given: Any = counts if sparse.issparse(counts) else native(np.asarray(counts))
+    if given.ndim != 2:
+        raise WordCountError(
+            f"Word counts must have two axes, documents x words. Got shape {given.shape}. Pass "
+            "counts[None, :] for a single document."
+        )
+    if given.dtype.kind not in "iubf":
+        raise WordCountError(
+            f"Word counts must be numbers. Got {given.dtype}. Count words with a vectoriser first."
+        )
+    array: Any = sparse.csr_array(given)
     if array.shape[1] == 0:
         raise WordCountError(
             f"The vocabulary must hold a word. Got shape {array.shape}. Loosen the pruning of the "
@@ -147,7 +147,6 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
             f"All batches must share one vocabulary. It has {n_words:,} words. Got "
             f"{array.shape[1]:,} columns. Count the batch with the vectoriser of the first."
         )
-    _check_type(array.dtype)
     _check_values(array)
     if array.dtype != np.float64:
         array = array.astype(np.float64)
@@ -166,13 +165,6 @@ def are_texts(X: Any) -> bool:
     ):
         first = next(iter(X), None)
     return isinstance(first, str)
-
-
-def _check_type(dtype: np.dtype[Any]) -> None:
-    if dtype.kind not in "iubf":
-        raise WordCountError(
-            f"Word counts must be numbers. Got {dtype}. Count words with a vectoriser first."
-        )
 
 
 def _check_values(array: Any) -> None:

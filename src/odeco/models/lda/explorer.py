@@ -21,7 +21,7 @@ from odeco._util.lazy import needed_by
 from odeco._util.types import FloatArray, IndexArray
 from odeco.display.page import Section, asset, parts
 from odeco.models.engine.page import write_model_report
-from odeco.models.lda.display import lift, relevance
+from odeco.models.lda.display import leading_words, lift
 from odeco.models.lda.params import TopicParams
 from odeco.models.lda.vocabulary import RELEVANCE, Words
 
@@ -152,7 +152,9 @@ def explorer_data(
     layout = lay_out(topic_word, shares)
     frequencies = shares @ topic_word
     clear = params.clear_words
-    leading = _leading(params, clear)
+    # The words that lead a topic at any step of the slider.
+    steps = [leading_words(params, _SHOWN, step / _STEPS) for step in range(_STEPS + 1)]
+    leading = [np.unique(np.concatenate(own)) for own in zip(*steps, strict=True)]
     frequent = np.argsort(-frequencies, kind="stable")[:_SEARCHED]
     known = np.unique(np.concatenate([*leading, frequent]))
     places = [np.searchsorted(known, own).tolist() for own in leading]
@@ -195,20 +197,6 @@ def explorer_data(
         "weight": RELEVANCE,
         "shown": _SHOWN,
     }
-
-
-def _leading(params: TopicParams, clear: NDArray[np.bool_]) -> list[IndexArray]:
-    """Return for each topic the words that lead it at any step of the slider, of those that are
-    clear.
-    """
-    found: list[list[IndexArray]] = [[] for _ in params.shares]
-    for step in range(_STEPS + 1):
-        scores = relevance(params.topic_word, params.shares, step / _STEPS)
-        scores[~clear] = -np.inf
-        for topic, row in enumerate(scores):
-            first = np.argsort(-row, kind="stable")[:_SHOWN]
-            found[topic].append(first[np.isfinite(row[first])])
-    return [np.unique(np.concatenate(own)) for own in found]
 
 
 def _holders(params: TopicParams, known: IndexArray, clear: NDArray[np.bool_]) -> list[list[int]]:

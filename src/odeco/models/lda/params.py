@@ -233,15 +233,10 @@ class TopicParams(State):
         eta: float | None,
         diagnostics: TopicDiagnostics,
     ) -> TopicParams:
-        """Return topics that share `n_tokens` words in proportion to `alpha`. The prior is added in
-        place.
-        """
-        prior = _DEFAULT_TOPIC_WORD_PRIOR if eta is None else eta
+        """Return topics that share `n_tokens` words in proportion to `alpha`."""
         sizes = n_tokens * alpha / alpha.sum()
-        totals = sizes + prior * topic_word.shape[1]
-        topic_word *= (sizes / totals)[:, None]
-        topic_word += (prior / totals)[:, None]
-        return cls(topic_word, totals, alpha, prior, diagnostics)
+        prior = _DEFAULT_TOPIC_WORD_PRIOR if eta is None else eta
+        return cls.from_counts(topic_word * sizes[:, None], alpha, prior, diagnostics)
 
     @classmethod
     def from_counts(

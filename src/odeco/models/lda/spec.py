@@ -24,7 +24,7 @@ from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser, guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.lda.corpus import Corpus, LocalCorpus
-from odeco.models.lda.counts import blocks, count_chunks
+from odeco.models.lda.counts import count_chunks
 from odeco.models.lda.display import describe
 from odeco.models.lda.fitting import SeedWords, SpectralFit, fit_spectral, fit_topics
 from odeco.models.lda.inference import completion_scores
@@ -129,28 +129,26 @@ class TopicStream(State):
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, int(settings.n_components))
             step = sums.n_documents if forget is None else min(sums.n_documents, round(forget))
-            if topic_counts is None:
-                before: FloatArray = lifting.T @ self.coordinates
-            else:
-                before = _coordinates_of(topic_counts, sums.basis)
+            before: FloatArray = lifting.T @ self.coordinates
+            if topic_counts is not None:
+                before = sums.basis.T @ topic_counts.T
             found = fit_spectral(sums, corpus, settings, seed=self.seed, before=before)
             next_move = sums.n_documents + max(step, _MIN_BEFORE_MOVE)
             topics = found.topics
             after = replace(after, next_move=next_move, **_found(found))
         if topic_counts is not None and settings.max_iter:
-            seed = _batch_seed(self.seed, self.n_batches)
-            after = after._refine(settings, sums, topic_counts, corpus, topics, kept, seed)
+            n_sweeps = settings.max_iter
+            after = after._refine(n_sweeps, sums, topic_counts, corpus, topics, kept)
         return replace(after, sums=sums.save(), topic_counts=topic_counts)
 
     def _refine(
         self,
-        settings: LdaSettings,
+        n_sweeps: int,
         sums: WordSums,
         topic_counts: Any,
         corpus: LocalCorpus,
         topics: SpectralTopics | None,
         kept: float,
-        seed: int,
     ) -> TopicStream:
         """Assign the words of a batch to the topics, given the counts so far, and add them to these
         in place.
@@ -159,9 +157,7 @@ class TopicStream(State):
         """
         alpha = self.alpha
         behind = self.documents_behind_alpha
-        if topics is not None and self._spectral_is_better(
-            settings, sums, topic_counts, corpus, topics
-        ):
+        if topics is not None and self._is_worse(sums, topic_counts, corpus, topics):
             # All words so far would have about half of their number as weight by now: see below.
             sizes = 0.5 * sums.n_tokens * topics.alpha / topics.alpha.sum()
             topics.topic_word[:] *= sizes[:, None]
@@ -170,9 +166,8 @@ class TopicStream(State):
             )  # a second such array may not fit
             alpha = topics.alpha.copy()
             behind = 0.0
-        batch = corpus.refine_beside(
-            topic_counts, alpha, self.eta, n_sweeps=settings.max_iter, seed=seed
-        )
+        seed = _batch_seed(self.seed, self.n_batches - 1)
+        batch = corpus.refine_beside(topic_counts, alpha, self.eta, n_sweeps=n_sweeps, seed=seed)
         # Early batches were assigned by poorer topics: a batch counts in proportion to the
         # documents before it.
         n_batch = corpus.n_documents
@@ -185,13 +180,8 @@ class TopicStream(State):
             self, alpha=(1 - share) * alpha + share * batch.alpha, documents_behind_alpha=behind
         )
 
-    def _spectral_is_better(
-        self,
-        settings: LdaSettings,
-        sums: WordSums,
-        topic_counts: Any,
-        corpus: LocalCorpus,
-        topics: SpectralTopics,
+    def _is_worse(
+        self, sums: WordSums, topic_counts: Any, corpus: LocalCorpus, topics: SpectralTopics
     ) -> bool:
         """Return whether the spectral topics predict a batch better than the refined ones; neither
         has seen it.
@@ -309,16 +299,6 @@ def _found(found: SpectralFit) -> dict[str, Any]:
         "concentration": found.concentration,
         "diagnostics": found.diagnostics,
     }
-
-
-def _coordinates_of(topic_counts: NDArray[np.float32], basis: FloatArray) -> FloatArray:
-    """Return the coordinates of topics given by their words, some words at a time: the arrays may
-    be large.
-    """
-    coordinates = np.zeros((basis.shape[1], topic_counts.shape[0]))
-    for words in blocks(basis.shape[0], tall=True):
-        coordinates += basis[words].T @ topic_counts[:, words].T.astype(np.float64)
-    return coordinates
 
 
 @dataclass(frozen=True, eq=False)
