@@ -485,12 +485,10 @@ def test_report_makes_a_page_of_a_saved_result(folder, tmp_path):
         tmp_path / "result.npz",
         "--out",
         tmp_path / "page.html",
-        "--title",
-        "<b>",
         cwd=folder,
     )
     page = (tmp_path / "page.html").read_text()
-    assert "&lt;b&gt;" in page
+    assert "Result in result.npz" in page
     assert (
         "odeco decompose tensor.npy -k 2" in page
     )  # how it was computed, not how the page was made
@@ -552,8 +550,7 @@ def test_a_missing_extra_is_one_line_of_advice(module, arguments, extra, folder)
         [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    *stages, advice = done.stderr.splitlines()
-    assert stages == ([] if module == "click" else ["loading"])
+    (advice,) = done.stderr.splitlines()
     assert module in advice
     assert f"pip install 'odeco[{extra}]'" in advice
 
@@ -567,9 +564,3 @@ def test_the_module_runs_as_the_command_does(folder):
         check=True,
     )
     assert done.stdout == f"odeco {odeco.__version__}\n"
-
-
-def test_the_first_sign_of_life_is_a_line_before_the_libraries_are_loaded(folder):
-    done = run_executable("info", "tensor.npy", cwd=folder)
-    assert done.stderr.splitlines() == ["loading"]
-    assert run_executable("--version", cwd=folder).stderr == ""

@@ -160,7 +160,6 @@ def test_a_file_that_grows_is_followed_until_an_interrupt(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    run.stderr.readline()  # loading
     assert "following rows.csv" in run.stderr.readline()
     with path.open("a") as file:
         np.savetxt(file, rows[1_000:], delimiter=",")

@@ -113,7 +113,7 @@ def test_info_describes_an_inflated_archive_without_unpacking_it(tmp_path):
     write_inflated(tmp_path / "bomb.npz", {}, {"tensor": ((150, 1000, 1000), "<f8")})
     assert (tmp_path / "bomb.npz").stat().st_size < 8e6  # 1.2 GB of noughts
     done = run_limited(COMMAND.format(arguments=["info", "bomb.npz"]), tmp_path)
-    assert (done.returncode, done.stderr) == (0, "loading\n")
+    assert (done.returncode, done.stderr) == (0, "")
     assert "150 x 1,000 x 1,000" in done.stdout
     done = run_limited(COMMAND.format(arguments=["info", "--check", "bomb.npz"]), tmp_path)
     assert done.returncode == 1

@@ -114,20 +114,21 @@ class _Commands(TableGroup):
 
 @contextmanager
 def _loading_notice(silent: bool) -> Iterator[None]:
-    """Say that the command is loading: NumPy, SciPy and scikit-learn may take a second or two.
+    """Say on a terminal that the command is loading: NumPy, SciPy and scikit-learn may take a
+    second or two.
 
-    On a terminal the notice disappears; elsewhere it is the line of the first stage. It is `silent`
-    while a shell completes a command, and if the libraries are loaded already.
+    The notice disappears. It is `silent` while a shell completes a command, and if the libraries
+    are loaded already.
     """
-    silent = silent or "numpy" in sys.modules
     erasable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    if not silent:
-        sys.stderr.write("loading …" if erasable else "loading\n")
+    shown = erasable and not silent and "numpy" not in sys.modules
+    if shown:
+        sys.stderr.write("loading …")
         sys.stderr.flush()
     try:
         yield
     finally:
-        if erasable and not silent:
+        if shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 

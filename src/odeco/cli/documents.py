@@ -642,7 +642,7 @@ def _write_page(
 
 
 def page_writer(
-    model: Any, file: Path, *, title: str | None, documents: Path | None, column: str | None
+    model: Any, file: Path, *, documents: Path | None, column: str | None
 ) -> Callable[[Path], None]:
     """Return the function that writes the page of a saved model; `documents` are texts, or counts
     of its words.
@@ -655,5 +655,5 @@ def page_writer(
     if documents is not None:
         corpus = read_again((documents,), column, model, lambda *_: None, excerpts=True)
     npmi = None if documents is None else model.coherence(corpus.counted.counts)
-    heading = title or f"Topics in {file.name}"
+    heading = f"Topics in {file.name}"
     return partial(_write_page, model, corpus, heading, npmi, _lines_of(npmi, None))

@@ -48,7 +48,6 @@ _N_LOOKED_AT = 1000
 def run_report(file: Path, **given: Any) -> None:
     """Write the page of a saved result or model."""
     contents = read_contents(file)
-    title = given["title"]
     names = given["names"]
     about_text = given["documents"] is not None or given["column"] is not None
     model = model_of_kind(contents.kind)
@@ -71,7 +70,7 @@ def run_report(file: Path, **given: Any) -> None:
         write = partial(
             write_report,
             result,
-            title=title or f"Result in {file.name}",
+            title=f"Result in {file.name}",
             names=None if names is None else load_names(names, result.vectors.shape[0]),  # type: ignore[union-attr]
             command=header.get("command"),
             versions=header.get("written_by"),
@@ -89,13 +88,13 @@ def _page_of_model(file: Path, model: RegisteredModel, given: Given) -> Callable
     if model.data == "documents":
         from odeco.cli.documents import page_writer  # scikit-learn and numba may be missing
 
-        how = {name: given[name] for name in ("title", "documents", "column")}
+        how = {name: given[name] for name in ("documents", "column")}
         return page_writer(loaded, file, **how)
     if given["documents"] is not None or given["column"] is not None:
         raise click.UsageError(
             f"--documents and --column are for topics. {file} holds something else. Leave them out."
         )
-    return partial(loaded.write_report, title=given["title"] or f"Model in {file.name}")
+    return partial(loaded.write_report, title=f"Model in {file.name}")
 
 
 report = Command(
@@ -111,7 +110,6 @@ report = Command(
                     default="odeco-report.html",
                     help="Where to write the page.",
                 ),
-                option("--title", help="Title of the page; by default it names the file."),
                 _options.NAMES,
                 option(
                     "--documents",

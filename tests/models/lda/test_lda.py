@@ -441,9 +441,10 @@ def test_a_summary_begins_with_a_verdict_and_names_the_words_of_every_topic():
     model = TensorLDA(3, max_iter=0, random_state=0).fit(
         corpus.counts, words=[f"word{place}" for place in range(30)]
     )
-    verdict, fact, *rest = model.summary().splitlines()
+    verdict, support, fact, *rest = model.summary().splitlines()
     topics = [line for line in rest if line.split()[0].isdigit()]
-    assert verdict.startswith("3 topics")
+    assert verdict == "3 topics."
+    assert support == "All directions of word pairs that they rest on stand clear of noise."
     assert "2,000 documents" in fact
     assert [line.split()[0] for line in topics] == ["0", "1", "2"]
     assert all(

@@ -405,7 +405,7 @@ def test_merged_topics_are_the_sum_of_their_parts(tmp_path):
     np.testing.assert_array_equal(
         merged.diagnostics_.weights[others], model.diagnostics_.weights[[0, 2]]
     )
-    assert merged.summary().startswith("3 topics: ")
+    assert merged.summary().startswith("3 topics.\n")
     merged.save(tmp_path / "merged.npz")
     again = TensorLDA.load(tmp_path / "merged.npz")
     np.testing.assert_array_equal(

@@ -27,7 +27,7 @@ from odeco.models.engine.description import (
     component_names,
     number_text,
 )
-from odeco.models.lda.params import TopicDiagnostics, TopicParams
+from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
 from odeco.models.lda.vocabulary import RELEVANCE, Words
 
 if TYPE_CHECKING:
@@ -162,8 +162,13 @@ def describe(params: TopicParams, names: list[str], labels: list[str]) -> Descri
         facts.append(
             f"{found.n_replicated} of the topics are replicated in the other half of the documents."
         )
+    verdict = ""
+    if params.trust is None:
+        facts.insert(0, _support(found))
+    else:
+        verdict = _private_verdict(params.trust)
     return Description(
-        _verdict(params, len(shares)),
+        verdict,
         tuple(facts),
         tuple(components),
         (panel, Spectrum(found)),
@@ -210,19 +215,24 @@ class Spectrum:
         axes.legend()
 
 
-def _verdict(params: TopicParams, k: int) -> str:
+def _private_verdict(trust: TopicTrust) -> str:
+    """Return how many private topics the noise of privacy leaves."""
+    k = trust.clear.size
     topics = "One topic" if k == 1 else f"{k} topics"
-    if params.trust is not None:
-        n_clear = int(params.trust.clear.sum())
-        doubt = "" if n_clear else ": do not trust them"
-        return f"{topics}, {n_clear} of them clear of the noise that was added{doubt}."
-    n_reliable = int(params.diagnostics.reliable.sum())
-    n_directions = params.diagnostics.reliable.size  # more than k if topics were merged
+    n_clear = int(trust.clear.sum())
+    doubt = "" if n_clear else ": do not trust them"
+    return f"{topics}, {n_clear} of them clear of the noise that was added{doubt}."
+
+
+def _support(found: TopicDiagnostics) -> str:
+    """Return what pairs of words say of the number of topics."""
+    n_reliable = int(found.reliable.sum())
+    n_directions = found.reliable.size  # more than topics if some were merged
     if n_reliable == n_directions:
-        return f"{topics}: all directions of word pairs that they rest on stand clear of noise."
+        return "All directions of word pairs that they rest on stand clear of noise."
     return (
-        f"{topics}: {n_reliable} of the {n_directions} directions of word pairs that they rest on "
-        "stand clear of noise."
+        f"{n_reliable} of the {n_directions} directions of word pairs that they rest on stand "
+        "clear of noise."
     )
 
 
