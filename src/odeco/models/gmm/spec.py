@@ -53,6 +53,9 @@ _MOST_CORRELATED, _ROWS_PER_FEATURE, _COMPONENTS_TO_SELECT = 100, 2, 5
 #: Means of numbers may depend on a category with at most this many values.
 _FEW_CATEGORIES = 4
 
+#: Weights that differ only behind this many digits are equal.
+_DIGITS = 9
+
 #: Kinds of components are compared with at most this many, as long as no number is worse by this.
 _MOST_COMPARED, _WORSE = 8, 10.0
 
@@ -352,6 +355,16 @@ class MixtureSpec(EMSpec):
         counts = statistics.counts + max(n_prior, float(np.finfo(np.float64).tiny))
         made = params.m_step(sums, context.floor)
         return replace(made, weights=counts / counts.sum())
+
+    def ordered(self, params: ProductMixture) -> ProductMixture:
+        """Return the largest component first; of those that are equally large, the one with the
+        lower sums, so that their order does not depend on rounding errors.
+        """
+        numbers = params.numbers
+        keys = [np.round(-params.weights, _DIGITS)]
+        if numbers is not None:
+            keys.insert(0, numbers.means.sum(axis=1))
+        return params.permuted(np.lexsort(keys))
 
     def n_parameters(self, params: ProductMixture) -> int:
         """Return the number of free parameters."""
