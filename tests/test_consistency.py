@@ -138,7 +138,7 @@ def test_components_and_topics_are_counted_from_0_everywhere(work, capsys):
     learn = ["learn", "topics", "texts.txt", "-k", "3", "--max-iter", "2", "--max-share", "1"]
     assert app.run([*learn, "--out", "model.npz", "--report", "topics.html", "--json"]) == 0
     assert [topic["number"] for topic in json.loads(capsys.readouterr().out)["topics"]] == [0, 1, 2]
-    assert re.findall(r'<span class="topic">(\d+)</span>', Path("topics.html").read_text()) == [
+    assert re.findall(r"<h3>Topic (\d+)<", Path("topics.html").read_text()) == [
         "0",
         "1",
         "2",
