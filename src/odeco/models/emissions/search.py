@@ -271,7 +271,8 @@ class Search:
             if failed == patience:
                 break
         if n_gains:
-            return kept, f"{name}; {n_gains} batches of swaps gained"
+            batches = "batch" if n_gains == 1 else "batches"
+            return kept, f"{name}; {n_gains} {batches} of swaps gained"
         return kept, f"{name}; {n_equal} of the best {len(found)} starts found the same likelihood"
 
     def _batch(self) -> int:
