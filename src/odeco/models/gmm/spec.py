@@ -295,7 +295,9 @@ class MixtureSpec(EMSpec):
         """Return k components, and the name of their start."""
         rng = np.random.default_rng(seed)
         if k == 1:
-            one = ProductMixture(self._one(context).parts, np.ones(1))
+            # The context may be that of more rows, among them those that are held out.
+            own = self.update_context(replace(context, prior=np.zeros(0)), data)
+            one = ProductMixture(self._one(own).parts, np.ones(1))
             return "all rows", EMResult(one, self._mean_likelihood(one, data, context), 0, True)
         with one_blas_thread():
             em_of_trial = self._em(self.trial(data, k, rng), context)
