@@ -149,3 +149,14 @@ def test_a_category_of_texts_stays_one_where_all_texts_are_numbers(tmp_path):
     rows, unknown = known.encode(as_table({"code": ["12"] * 3}))
     assert rows.tolist() == [[0.0]] * 3
     assert not unknown
+
+
+def test_texts_that_are_dates_are_left_out_and_others_are_not():
+    days = [f"2024-01-{1 + number % 28:02d}" for number in range(200)]
+    moments = [f"{day}T12:30:00" for day in days]
+    codes = [f"2024010{number % 7}" for number in range(200)]
+    table = as_table({"day": days, "moment": moments, "code": codes, "mixed": [*days[1:], "never"]})
+    columns = Columns.of(table, {"mixed": "category"})
+    assert columns.left_out.tolist() == ["day", "moment"]
+    assert set(columns.reasons) == {"dates and times"}
+    assert columns.names.tolist() == ["code", "mixed"]

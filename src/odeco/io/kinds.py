@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, Self, get_args
@@ -388,10 +390,19 @@ def _type_of(column: Any) -> str:
     if kind != "O":
         return kind
     seen = [cell for cell in column if not is_null(cell)]
-    if seen and all(hasattr(cell, "isoformat") or hasattr(cell, "total_seconds") for cell in seen):
+    if seen and all(map(_is_time, seen)):
         return "M"
     is_number = [isinstance(cell, numbers.Real) and not isinstance(cell, bool) for cell in seen]
     return "f" if seen and all(is_number) else "O"
+
+
+def _is_time(cell: Any) -> bool:
+    """Return whether a cell is a date, a time or a duration, as an object or as ISO 8601 text."""
+    if isinstance(cell, str) and not cell.isdigit():
+        with suppress(ValueError):
+            datetime.fromisoformat(cell)
+            return True
+    return hasattr(cell, "isoformat") or hasattr(cell, "total_seconds")
 
 
 def _cells_of(column: Any) -> Any:
