@@ -73,8 +73,8 @@ _SPACED_ROWS = 2_000
 
 
 def _rounding_variances(numbers: FloatArray) -> FloatArray:
-    """Return the variance of the rounding of each column: Δ²/12, where Δ is the least difference of
-    two of its values (Sheppard 1898).
+    """Return twice the variance of the rounding of each column, which is Δ²/12 if Δ is the least
+    difference of two of its values (Sheppard 1898).
 
     A component is not narrower than that. Else the likelihood of a column of few values, such as 0
     and 1, would rise without end with a component for each value.
