@@ -97,7 +97,7 @@ def test_components_of_rows_with_a_mean_are_not_called_clear(settings, kind):
         result = odeco.decompose_stream(rows, 4, rng=0, **settings)
     assert caught[0].message.mean_share == pytest.approx(share, abs=0.05)
     assert result.misfits
-    assert "because the moment is not their sum" in result.verdict
+    assert "the moment is not their sum" in result.verdict
     assert np.all(result.angle_errors >= result.misfit_errors)
     with warnings.catch_warnings():
         warnings.simplefilter("error", odeco.MisfitWarning)

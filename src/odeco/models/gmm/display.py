@@ -94,7 +94,7 @@ def describe(
             heights[:, shown],
             component_names(weights),
             [lines[place].name for place in shown],
-            "distance from all rows, in deviations",
+            "deviations from all rows",
         )
     ]
     if fit.context.columns.are_numbers:
