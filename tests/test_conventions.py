@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy
 from command import run_here
 
 import odeco
@@ -46,6 +47,10 @@ def test_rows_of_the_array_api_are_a_stream():
     np.testing.assert_array_equal(found.vectors, odeco.decompose_stream(ROWS, 2, rng=0).vectors)
 
 
+@pytest.mark.skipif(
+    tuple(map(int, scipy.__version__.split(".")[:2])) < (1, 14),
+    reason="scikit-learn dispatches from SciPy 1.14 on",
+)
 def test_scikit_learn_may_dispatch_on_the_array_api():
     """SciPy reads its setting when it is imported, so this takes a process of its own."""
     text = (
