@@ -120,10 +120,17 @@ def run_code(app: Any, docname: str, source: list[str]) -> None:
         )
 
 
+def import_records() -> Any:
+    """Return `benchmarks/run.py`, which reads the records."""
+    folder = str(Path(__file__).resolve().parent.parent / "benchmarks")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return import_module("run")
+
+
 def show_records(app: Any, docname: str, source: list[str]) -> None:  # noqa: ARG001
     """Put the record of a benchmark in place of ``{record} name``; see `benchmarks/run.py`."""
-    sys.path.insert(0, str(Path(app.srcdir).parent / "benchmarks"))
-    records: Any = import_module("run")
+    records = import_records()
     if "{mutants}" in source[0]:
         source[0] = source[0].replace("{mutants}", table_of_mutants())
     source[0] = re.sub(
@@ -147,7 +154,7 @@ def list_stale_records(app: Any, error: Exception | None) -> None:
     """Print the records that are older than the code that they are about, and the words."""
     if error is not None:
         return
-    records: Any = import_module("run")
+    records = import_records()
     for path in sorted(records.RESULTS.glob("*.json")):
         changed = records.stale_packages(records.Record.load(path.stem))
         if changed:

@@ -183,6 +183,7 @@ def test_on_a_terminal_the_run_asks_before_it_spends(answer, code, folder):
     assert ("noise floor" in output) == (code == 0)
     assert Path("data.ledger").exists() == (code == 0)
     assert ("Nothing was spent. Run again with --yes" in said) == (code == 1)
+    assert "Error" not in said
 
 
 @pytest.mark.slow

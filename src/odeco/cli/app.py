@@ -239,14 +239,18 @@ def _write(text: str, keep: str = "\n") -> None:
 FAULTS = (ValueError, TypeError, OSError, MemoryError, RuntimeError, ModuleNotFoundError)
 
 
-class Interrupted(click.ClickException):
-    """A run was interrupted by the user or the system."""
-
-    exit_code = 128 + signal.SIGINT
+class Ended(click.ClickException):
+    """A run ended without a result as the user wanted, which is no error."""
 
     def show(self, file: Any = None) -> None:
         """Print the message to stderr."""
         click.echo(self.message, file=file, err=True)
+
+
+class Interrupted(Ended):
+    """A run was interrupted by the user or the system."""
+
+    exit_code = 128 + signal.SIGINT
 
 
 class Terminated(Interrupted):

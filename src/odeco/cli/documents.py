@@ -33,6 +33,7 @@ from odeco.io.urls import as_path
 from odeco.models.lda import vocabulary as words_of
 from odeco.models.lda.counts import as_counts
 from odeco.models.lda.display import representative_documents
+from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.private_vocabulary import DELTA_SHARE, PrivateVocabulary, keep_words
 from odeco.models.lda.use import Perplexity
 from odeco.models.lda.vocabulary import (
@@ -84,7 +85,7 @@ OPTIONS = (
         "--vocabulary",
         type=_options.FILE,
         metavar="FILE",
-        help="Count only these words, one per line.",
+        help="Count only these words, one per line, or those of a model in an .npz file.",
     ),
     option(
         "--min-documents",
@@ -482,7 +483,9 @@ def _counts_in(path: Path, private: bool) -> CountedWords:
 
 
 def read_words(path: Path, tokenizer: Tokenizer = "words") -> list[str]:
-    """Return the words of a file with one word per line."""
+    """Return the words of a model of topics, or of a file with one word per line."""
+    if path.suffix == ".npz":
+        return as_words(TensorLDA.load(path).words_.tolist(), tokenizer)
     return as_words(path.read_text(encoding="utf-8-sig").splitlines(), tokenizer)
 
 

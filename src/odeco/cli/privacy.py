@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from odeco.cli import options as _options
+from odeco.cli.app import Ended
 from odeco.cli.options import Command, Section
 from odeco.cli.output import note, print_json, print_text
 from odeco.cli.terminal import outlive_terminal, speak
@@ -97,9 +98,7 @@ def agree_to_spend(
         with speak():
             agreed = click.confirm(question, default=False, err=True)
         if not agreed:
-            raise click.ClickException(
-                "Nothing was spent. Run again with --yes to spend without being asked."
-            )
+            raise Ended("Nothing was spent. Run again with --yes to spend without being asked.")
     notes = click.get_current_context().find_root().ensure_object(dict)
     outlive_terminal()
     notes["spent"] = partial(
@@ -230,7 +229,7 @@ class Spending:
         if request.delta_kept > delta_left * (1 + 1e-6):
             raise click.UsageError(
                 f"{path} has no δ left for choosing words. Nothing was spent. Pass --vocabulary "
-                "FILE: the words of an earlier model on these data are public."
+                "MODEL.npz: the words of an earlier model of these data are public."
             )
         return spending
 

@@ -460,8 +460,22 @@ def test_runs_share_a_ledger_that_refuses_what_is_too_much(folder, tmp_path):
     assert "Nothing was spent" in fails(1, *private, *again, *ledger, cwd=folder)
     assert "no δ left for choosing words" in fails(2, *private, *ledger, cwd=folder)
     assert len(LedgerFile(tmp_path / "data.ledger").charges) == len(spent.charges)
-    small = ("corpus.txt", "-k", "3", "--epsilon", "0.5", "--delta", "1e-6")
+    small = (
+        "corpus.txt",
+        "-k",
+        "3",
+        "--epsilon",
+        "0.5",
+        "--delta",
+        "1e-6",
+        "--out",
+        tmp_path / "small.npz",
+    )
     succeed(*small, *again, *ledger, cwd=folder)
+    first_words = TensorLDA.load(tmp_path / "small.npz").words_
+    of_model = ("corpus.txt", "-k", "2", "--vocabulary", tmp_path / "small.npz")
+    succeed(*of_model, "--out", tmp_path / "again.npz", cwd=folder)
+    assert TensorLDA.load(tmp_path / "again.npz").words_.tolist() == first_words.tolist()
     known = json.loads(run_here("ledger", tmp_path / "data.ledger", "--json", cwd=folder).stdout)
     assert known["budget"] == "ε = 5 at δ = 1e-06"
     assert 4 < known["epsilon_spent"] < 4.5

@@ -338,12 +338,13 @@ class Estimator(_Fitted):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, with its stream, to an ``.npz`` file: atomically and without pickle."""
         check_is_fitted(self)
-        learnt, parameters = self._learnt, plain(self.get_params(deep=False))
+        learnt = self._learnt
+        parameters = _for_others(self)
         # The settings of the fit may differ from the parameters: those of a stream are those of its
         # first batch.
         header: dict[str, Any] = {
             "parameters": parameters | {"random_state": check_saved_state(self.random_state)},
-            "settings": plain(learnt.spec.settings.get_params(deep=False)) | {"random_state": None},
+            "settings": _for_others(learnt.spec.settings) | {"random_state": None},
             "seed": learnt.seed,
             "n_features": int(self.n_features_in_),
         }
@@ -634,6 +635,14 @@ class Estimator(_Fitted):
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_learnt" in vars(self)
+
+
+def _for_others(settings: Any) -> dict[str, Any]:
+    """Return parameters for a file that may be published: the path of a ledger is nobody else's
+    business.
+    """
+    parameters: dict[str, Any] = plain(settings.get_params(deep=False))
+    return {name: value for name, value in parameters.items() if name != "ledger"}
 
 
 def _take(X: Any, places: IndexArray) -> Any:

@@ -232,12 +232,13 @@ class _Timeline:
         )
         for step in np.flatnonzero(self.begins[:n_rows])[1:]:
             axes.axvline(step - 0.5, color="white", linewidth=1)
+        cut = f" in the first {n_rows:,} of {len(self.begins):,} rows"
         axes.set(
             xlim=(0, max(n_rows - 1, 1)),
             ylim=(0, 1),
             xlabel="row",
             ylabel="probability",
-            title="States over time",
+            title=f"States over time{cut if n_rows < len(self.begins) else ''}",
         )
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=min(k, 6), fontsize=8)
 
